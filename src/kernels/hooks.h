@@ -1,0 +1,23 @@
+// Hooks: functions a kernel calls and the codegen defines from the fused element-wise expression of the step.
+// In the native build of the same sources they interpret call->program instead (kernels/interpreter.cpp).
+#pragma once
+#include "kernels/abi.h"
+#include "kernels/vec.h"
+
+namespace ingot::kernel {
+
+// Where one extra operand of an epilogue is read: base + row * row_stride + col * col_stride (elements);
+// col_stride is 0 or 1. A bias over columns is {0, 1}, a residual {N, 1}, a scalar {0, 0}.
+struct EpilogueOperand {
+  int64_t row_stride, col_stride;
+};
+inline constexpr int kMaxEpilogueOperands = 6;
+
+extern "C" {
+// What becomes of `lanes` finished values of row `row`, columns [col, col + lanes) before they are stored.
+// extra: the operand pointers of the epilogue; strides: one EpilogueOperand each.
+VF ingot_hook_epilogue(VF acc, void* const* extra, const EpilogueOperand* strides, int64_t row, int64_t col,
+                       int64_t lanes, const ExprProgram* program);
+}
+
+}  // namespace ingot::kernel

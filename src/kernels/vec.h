@@ -1,0 +1,54 @@
+// Vectors of the ISA level being compiled: kernels are written once against these and compiled per level.
+// kLanes elements of any type make a vector; wider elements simply take more registers.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#define INGOT_INLINE static inline __attribute__((always_inline))
+#define INGOT_UNROLL _Pragma("clang loop unroll(full)")
+
+namespace ingot::kernel {
+
+#if defined(__AVX2__)
+inline constexpr int kLanes = 8;
+#else
+inline constexpr int kLanes = 4;
+#endif
+
+template <class T>
+using Vec = T __attribute__((ext_vector_type(kLanes)));
+using VF = Vec<float>;
+using VI = Vec<int32_t>;
+using VD = Vec<double>;
+
+template <class T>
+INGOT_INLINE Vec<T> load(const T* p) {
+  Vec<T> v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+template <class T>
+INGOT_INLINE void store(T* p, Vec<T> v) {
+  __builtin_memcpy(p, &v, sizeof v);
+}
+template <class T>
+INGOT_INLINE Vec<T> splat(T x) {
+  return Vec<T>(x);
+}
+// The first n elements at p, the rest zero: never reads past p[n-1].
+template <class T>
+INGOT_INLINE Vec<T> load_partial(const T* p, int64_t n) {
+  if (n >= kLanes) return load(p);
+  Vec<T> v = Vec<T>(T(0));
+  for (int i = 0; i < kLanes; i++)
+    if (i < n) v[i] = p[i];
+  return v;
+}
+template <class T>
+INGOT_INLINE void store_partial(T* p, Vec<T> v, int64_t n) {
+  if (n >= kLanes) return store(p, v);
+  for (int i = 0; i < kLanes; i++)
+    if (i < n) p[i] = v[i];
+}
+
+}  // namespace ingot::kernel
