@@ -1,0 +1,84 @@
+/* The C interface of a compiled model: every model.so made by Ingot exports exactly these functions.
+ *
+ * A model.so needs nothing but libc, libm and pthreads. Several of them can live in one process. All functions are
+ * safe to call from many threads, also on the same model. Functions that can fail return an ingot_status; the text
+ * of the last error of the calling thread is ingot_error().
+ *
+ *   void* lib = dlopen("./model.so", RTLD_NOW | RTLD_LOCAL);
+ *   ingot_create_fn create = (ingot_create_fn)dlsym(lib, "ingot_create");
+ */
+#ifndef INGOT_H
+#define INGOT_H
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define INGOT_API_VERSION 1
+#define INGOT_MAX_RANK 8
+
+typedef enum {
+  INGOT_OK = 0,
+  INGOT_INVALID_MODEL = 1,
+  INGOT_UNSUPPORTED = 2,
+  INGOT_INVALID_INPUT = 3,
+  INGOT_IO = 4,
+  INGOT_INTERNAL = 5
+} ingot_status;
+
+/* Element types: the numbers of ONNX's TensorProto.DataType. */
+typedef enum {
+  INGOT_F32 = 1,
+  INGOT_U8 = 2,
+  INGOT_I8 = 3,
+  INGOT_U16 = 4,
+  INGOT_I16 = 5,
+  INGOT_I32 = 6,
+  INGOT_I64 = 7,
+  INGOT_BOOL = 9,
+  INGOT_F16 = 10,
+  INGOT_F64 = 11,
+  INGOT_U32 = 12,
+  INGOT_U64 = 13,
+  INGOT_BF16 = 16
+} ingot_dtype;
+
+/* A dense row-major tensor. */
+typedef struct {
+  void* data;
+  size_t bytes; /* of the memory at data */
+  int32_t dtype;
+  int32_t rank;
+  int64_t dims[INGOT_MAX_RANK];
+} ingot_tensor;
+
+typedef struct ingot_model ingot_model;
+
+/* The INGOT_API_VERSION the library was made with. */
+int ingot_api_version(void);
+/* threads: 0 for the default. */
+ingot_status ingot_create(int threads, ingot_model** model);
+void ingot_destroy(ingot_model* model);
+/* {"inputs": [{"name", "dtype", "shape"}], "outputs": [...]}; dims that are not fixed are strings. Owned by the model. */
+const char* ingot_signature(const ingot_model* model);
+/* Inputs and outputs in the order of the signature. An output whose data is NULL gets memory from the library, to be
+ * returned with ingot_release; otherwise bytes must be enough. dtype, rank, dims and bytes of outputs are filled in. */
+ingot_status ingot_run(ingot_model* model, const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs,
+                       size_t output_count);
+void ingot_release(ingot_tensor* output);
+/* The last error of this thread, with a hint; "" if there was none. */
+const char* ingot_error(void);
+
+typedef int (*ingot_api_version_fn)(void);
+typedef ingot_status (*ingot_create_fn)(int, ingot_model**);
+typedef void (*ingot_destroy_fn)(ingot_model*);
+typedef const char* (*ingot_signature_fn)(const ingot_model*);
+typedef ingot_status (*ingot_run_fn)(ingot_model*, const ingot_tensor*, size_t, ingot_tensor*, size_t);
+typedef void (*ingot_release_fn)(ingot_tensor*);
+typedef const char* (*ingot_error_fn)(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,45 @@
+// The whole pipeline as a story: load, extract, clean up, fuse, and then one of: keep as IR, run here, emit a library.
+// This is what the command line and the Python package call.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "runtime/session.h"
+
+namespace ingot {
+
+struct CompileOptions {
+  std::map<std::string, bool> patterns;  // fusions switched by name; those not named are on
+  int opt_level = 3;                     // 0: no clean-up, no fusions, no specialised kernels
+  std::string march = "native";          // native, x86-64-v3, x86-64-v2
+  std::map<std::string, std::vector<int64_t>> shapes;  // fix the shape of inputs (-1 leaves a dim free)
+};
+
+// What each fusion did: for `ingot compile --explain`.
+struct FusionReport {
+  struct Entry {
+    std::string fusion, node, outcome;  // outcome: "matched" or the condition that stopped it
+  };
+  std::vector<Entry> entries;
+};
+
+// Reads model.onnx, or an IR folder, by what the path is; verifies, extracts and infers. A model.so is refused here.
+std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions&);
+// Clean-up passes and fusions, in place. An IR folder's graph has been through this already.
+void optimise(Graph&, const CompileOptions&, FusionReport* report = nullptr);
+
+// Engine IR: folder/graph.yaml + folder/weights.bin, written beside and renamed.
+void save_ir(const Graph&, const std::string& folder);
+std::shared_ptr<Graph> load_ir(const std::string& folder);
+// The yaml alone, as inspect and the golden tests print it.
+std::string to_yaml(const Graph&);
+
+// A session in this process: weights packed, kernels specialised or taken from the cache, loaded.
+std::unique_ptr<Session> make_session(std::shared_ptr<const Graph>, const CompileOptions&, const SessionOptions&);
+// A self-contained library with the C ABI of include/ingot/ingot.h; written beside and renamed.
+void emit_library(std::shared_ptr<const Graph>, const std::string& path, const CompileOptions&);
+
+}  // namespace ingot

@@ -1,0 +1,65 @@
+// A session runs a graph. It resolves shapes, lifetimes and kernels once per distinct set of input shapes, keeps the
+// resolved plans in an LRU, and then only calls functions. It does not know LLVM: specialised kernels come in as
+// function pointers. The same class serves the process that compiled the model and a model.so.
+// Safe to call from many threads at once; results do not depend on the number of threads.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "kernels/abi.h"
+
+namespace ingot {
+
+// A kernel compiled for some known parameters and one expression. It fits a step of the same kernel, expression and
+// structure whose known parameters are equal; any other step runs the native build of the kernel.
+struct SpecialisedKernel {
+  std::string kernel;
+  std::string expr;              // text, "" for none
+  std::vector<int64_t> params;
+  std::vector<uint8_t> known;    // one per param
+  size_t structure = 0;
+  KernelFn function = nullptr;
+};
+
+struct SessionOptions {
+  int threads = 0;            // 0: INGOT_NUM_THREADS, affinity, cgroup quota, OMP_NUM_THREADS
+  int plan_cache = 16;        // resolved plans kept
+  std::string profile;        // Chrome trace written when the session ends; INGOT_PROFILE otherwise
+};
+
+// A tensor of the caller: dtype, dims and memory, row-major.
+struct TensorView {
+  DType dtype = DType::Undefined;
+  std::vector<int64_t> dims;
+  void* data = nullptr;
+};
+
+// Gives the memory for output `index` once its type and dims are known.
+using OutputAllocator = std::function<void*(size_t index, DType, const std::vector<int64_t>& dims)>;
+
+class Session {
+ public:
+  Session(std::shared_ptr<const Graph> graph, std::vector<SpecialisedKernel> kernels, const SessionOptions&);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const Graph& graph() const;
+  int threads() const;
+  // Inputs in the order of the graph's inputs. Throws Error, naming the input and the rule broken.
+  void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate);
+  // Values of any tensors by name (also inside the graph), for debugging: runs with them kept.
+  void run_and_keep(const std::vector<TensorView>& inputs, const std::vector<std::string>& names,
+                    const std::function<void(const std::string&, const TensorView&)>& sink);
+  // Bytes of the arena for the most recently used plan.
+  int64_t arena_bytes() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ingot
