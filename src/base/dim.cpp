@@ -152,7 +152,7 @@ bool at_least(const Dim& d, int64_t bound) {
   for (const Dim::Term& t : *d.poly_) {
     if (!t.symbols.empty() && t.coefficient < 0) return false;
     bool computed = std::any_of(t.symbols.begin(), t.symbols.end(),
-                                [](const std::string& s) { return s.find('(') != std::string::npos; });
+                                [](const std::string& s) { return s[0] == '?' || s.find('(') != std::string::npos; });
     if (!computed) least = checked_add(least, t.coefficient);
   }
   return least >= bound;
