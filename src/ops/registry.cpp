@@ -1,0 +1,39 @@
+#include "ops/op.h"
+#include "ops_registry.h"  // generated: every register_<file> of this folder
+
+namespace ingot {
+
+const OpRegistry& OpRegistry::get() {
+  static const OpRegistry registry = [] {
+    OpRegistry r;
+    register_all_ops(r);
+    return r;
+  }();
+  return registry;
+}
+
+void OpRegistry::add(OpDef def) {
+  std::string key = def.domain + ":" + def.name;
+  if (!ops_.emplace(key, std::move(def)).second) fail(ErrorKind::Internal, "operator {} is registered twice", key);
+}
+
+const OpDef* OpRegistry::find(const std::string& op, const std::string& domain) const {
+  auto it = ops_.find(domain + ":" + op);
+  return it == ops_.end() ? nullptr : &it->second;
+}
+
+const OpDef& OpRegistry::need(const Node& node) const {
+  const OpDef* def = find(node.op, node.domain);
+  if (!def)
+    throw Error(ErrorKind::Unsupported, node.label() + ": Ingot has no operator of this name",
+                "`ingot version --operators` lists the operators there are");
+  return *def;
+}
+
+std::vector<const OpDef*> OpRegistry::all() const {
+  std::vector<const OpDef*> out;
+  for (const auto& [key, def] : ops_) out.push_back(&def);
+  return out;
+}
+
+}  // namespace ingot
