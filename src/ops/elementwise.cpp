@@ -183,7 +183,8 @@ void lower_elementwise(LowerContext& ctx, const Expr& expr) {
   auto live = std::make_shared<Expr>(compact(expr, used));
   const std::vector<int64_t> out = ctx.out_dims(0);
   Loop loop{out, {}};
-  Step step{.kernel = "ingot_ewise"};
+  Step step;
+  step.kernel = "ingot_ewise";
   for (size_t i : used) {
     const std::vector<int64_t> in = ctx.dims(i);
     const DType result = live->result_types[0];
@@ -214,7 +215,5 @@ void lower_elementwise(LowerContext& ctx, const Expr& expr) {
   step.specialise = elements >= kEwiseChunk / 4;
   ctx.steps.push_back(std::move(step));
 }
-
-void register_elementwise(OpRegistry&) {}
 
 }  // namespace ingot

@@ -16,21 +16,21 @@ struct Direct {
   int operands;
 };
 constexpr Direct kDirect[] = {
-    {"Abs", "abs", 1},          {"Acos", "acos", 1},         {"Acosh", "acosh", 1},
-    {"Add", "add", 2},          {"And", "and", 2},           {"Asin", "asin", 1},
-    {"Asinh", "asinh", 1},      {"Atan", "atan", 1},         {"Atanh", "atanh", 1},
+    {"Abs", "abs", 1},           {"Acos", "acos", 1},         {"Acosh", "acosh", 1},
+    {"Add", "add", 2},           {"And", "and", 2},           {"Asin", "asin", 1},
+    {"Asinh", "asinh", 1},       {"Atan", "atan", 1},         {"Atanh", "atanh", 1},
     {"BitwiseAnd", "bitand", 2}, {"BitwiseNot", "bitnot", 1}, {"BitwiseOr", "bitor", 2},
     {"BitwiseXor", "bitxor", 2}, {"Ceil", "ceil", 1},         {"Cos", "cos", 1},
-    {"Cosh", "cosh", 1},        {"Div", "div", 2},           {"Equal", "eq", 2},
-    {"Erf", "erf", 1},          {"Exp", "exp", 1},           {"Floor", "floor", 1},
-    {"Greater", "gt", 2},       {"GreaterOrEqual", "ge", 2}, {"HardSwish", "hardswish", 1},
-    {"IsNaN", "isnan", 1},      {"Less", "lt", 2},           {"LessOrEqual", "le", 2},
-    {"Log", "log", 1},          {"Mish", "mish", 1},         {"Mul", "mul", 2},
-    {"Neg", "neg", 1},          {"Not", "not", 1},           {"Or", "or", 2},
-    {"Reciprocal", "recip", 1}, {"Round", "round", 1},       {"Sigmoid", "sigmoid", 1},
-    {"Sign", "sign", 1},        {"Sin", "sin", 1},           {"Sinh", "sinh", 1},
+    {"Cosh", "cosh", 1},         {"Div", "div", 2},           {"Equal", "eq", 2},
+    {"Erf", "erf", 1},           {"Exp", "exp", 1},           {"Floor", "floor", 1},
+    {"Greater", "gt", 2},        {"GreaterOrEqual", "ge", 2}, {"HardSwish", "hardswish", 1},
+    {"IsNaN", "isnan", 1},       {"Less", "lt", 2},           {"LessOrEqual", "le", 2},
+    {"Log", "log", 1},           {"Mish", "mish", 1},         {"Mul", "mul", 2},
+    {"Neg", "neg", 1},           {"Not", "not", 1},           {"Or", "or", 2},
+    {"Reciprocal", "recip", 1},  {"Round", "round", 1},       {"Sigmoid", "sigmoid", 1},
+    {"Sign", "sign", 1},         {"Sin", "sin", 1},           {"Sinh", "sinh", 1},
     {"Softplus", "softplus", 1}, {"Softsign", "softsign", 1}, {"Sqrt", "sqrt", 1},
-    {"Sub", "sub", 2},          {"Tan", "tan", 1},           {"Tanh", "tanh", 1},
+    {"Sub", "sub", 2},           {"Tan", "tan", 1},           {"Tanh", "tanh", 1},
     {"Xor", "xor", 2},
 };
 
@@ -277,6 +277,7 @@ std::vector<DType> result_dtypes(const Node& node) {
 void register_elementwise_table(OpRegistry& registry) {
   auto add = [&](const char* op, int min_inputs, int max_inputs, auto* expr, auto* infer) {
     registry.add({.name = op,
+                  .domain = "",
                   .min_inputs = min_inputs,
                   .max_inputs = max_inputs,
                   .infer = infer,
@@ -306,6 +307,7 @@ void register_elementwise_table(OpRegistry& registry) {
   add("Cast", 1, 1, cast_expr, infer_elementwise);
   add("CastLike", 2, 2, cast_like_expr, infer_like_first);
   registry.add({.name = "Dropout",
+                .domain = "",
                 .min_inputs = 1,
                 .max_inputs = 3,
                 .max_outputs = 2,

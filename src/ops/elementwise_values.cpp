@@ -18,12 +18,8 @@ Value of(Dim d) { return {std::move(d), 0, false}; }
 Value of(double v, DType dtype) { return {Dim::unknown(), dtype == DType::F32 ? static_cast<float>(v) : v, true}; }
 const Value kUnknown;
 
-// Symbols stand for sizes, so a polynomial without a minus sign is at least 0.
-bool at_least_zero(const Dim& d) {
-  if (d.is_const()) return d.value() >= 0;
-  return !d.is_unknown() && d.str().find('-') == std::string::npos;
-}
-bool positive(const Dim& d) { return at_least_zero(d - 1); }
+bool at_least_zero(const Dim& d) { return at_least(d, 0); }
+bool positive(const Dim& d) { return at_least(d, 1); }
 
 // a < b, a == b as far as they can be told.
 std::optional<bool> less(const Dim& a, const Dim& b) {
@@ -62,9 +58,7 @@ Value on_dims(const std::string& op, const Dim& a, const Dim& b) {
   if (op == "ge") return truth(negate(less(a, b)));
   if (op == "and") return a.is(0) || b.is(0) ? of(Dim(0)) : a.is_const() && b.is_const() ? of(Dim(1)) : kUnknown;
   if (op == "or")
-    return a.is_const() && b.is_const() ? of(Dim(!a.is(0) || !b.is(0)))
-           : a.is(1) || b.is(1)         ? of(Dim(1))
-                                        : kUnknown;
+    return a.is_const() && b.is_const() ? of(Dim(!a.is(0) || !b.is(0))) : a.is(1) || b.is(1) ? of(Dim(1)) : kUnknown;
   return kUnknown;
 }
 
@@ -153,7 +147,5 @@ std::vector<Dim> eval_on_dims(const Expr& expr, int result, const std::vector<st
   }
   return out;
 }
-
-void register_elementwise_values(OpRegistry&) {}
 
 }  // namespace ingot
