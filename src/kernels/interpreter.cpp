@@ -1,7 +1,7 @@
 // The native builds' hooks: every instruction of an expression is applied to a chunk of elements before the next.
 #include "kernels/interpreter.h"
 
-#include "kernels/ewise_ops.h"
+#include "kernels/half.h"
 #include "kernels/hooks.h"
 
 namespace ingot::kernel {

@@ -5,11 +5,9 @@
 #include <memory>
 
 #include "kernels/abi.h"
+#include "kernels/ewise_ops.h"
 
 namespace ingot {
-
-// Applies one operator to n elements; buffers have room up to the next whole vector.
-using EwiseChunkFn = void (*)(const void* a, const void* b, const void* c, void* out, int64_t n);
 
 inline constexpr int64_t kInterpreterChunk = 256;   // elements an instruction handles at once
 inline constexpr int kMaxProgramLength = 128;
