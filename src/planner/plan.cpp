@@ -108,6 +108,11 @@ class Placement {
       if (from == to || life_[from].last != static_cast<int>(s) || life_[to].first != static_cast<int>(s)) continue;
       if (where_[from].kind != Location::kNull || where_[to].kind != Location::kNull) continue;
       if (low_.alias[static_cast<size_t>(in.id)].offset != 0 || bytes(static_cast<TensorId>(from)) != bytes(out)) continue;
+      // Another view of the same memory may be read in another order: x + x[0:1].
+      if (std::any_of(step.operands.begin(), step.operands.end(), [&](const Operand& o) {
+            return o.kind == Operand::kTensor && o.id != in.id && root(o.id) == from;
+          }))
+        continue;
       merged_[to] = static_cast<TensorId>(from);
       life_[from].last = life_[to].last;
     }
