@@ -26,19 +26,20 @@ struct KernelRequest {
 // The object file (ELF bytes) with one function, request.symbol(). Thread-safe.
 std::string compile_kernel(const KernelRequest&, IsaLevel);
 
-// Links objects into a shared library at `path` with the embedded lld; nothing is left behind on failure.
-// exports: symbols visible from outside. needs_libc: record the C library as needed.
-void link_library(const std::vector<std::string>& objects, const std::string& path, const std::vector<std::string>& exports,
-                  bool needs_libc);
+// Links object files into a shared library with the embedded lld; on failure nothing is left at `path`.
+// exports: the only symbols visible from outside.
+void link_library(const std::vector<std::string>& objects, const std::string& path, const std::vector<std::string>& exports);
 
-// An object defining `symbol` as the given bytes in a read-only, aligned section.
-std::string data_object(const std::string& symbol, std::string_view bytes);
-// An object defining `symbol` as an array of pointers to the named functions.
-std::string table_object(const std::string& symbol, const std::vector<std::string>& functions);
+// An object file defining `symbol` and `symbol`_end around the given bytes, read-only and aligned to 64.
+void write_data_object(const std::string& path, const std::string& symbol, std::string_view bytes);
+// An object file defining `symbol` as an array of pointers to the named functions.
+void write_table_object(const std::string& path, const std::string& symbol, const std::vector<std::string>& functions);
 
 // The runtime as a relocatable object (embedded).
 std::string_view runtime_object_bytes();
 
+// Changes with the kernels' bitcode and with LLVM: part of every cache key.
+std::string codegen_version();
 std::string llvm_version();
 
 }  // namespace ingot

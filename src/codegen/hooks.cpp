@@ -132,9 +132,11 @@ void define_ewise(llvm::Module& m, llvm::Function* f, const Expr& e) {
 
 }  // namespace
 
-void define_hooks(llvm::Module& m, const Expr& e) {
-  for (auto& [symbol, define] : {std::pair{"ingot_hook_epilogue", define_epilogue}, std::pair{"ingot_hook_ewise", define_ewise}})
-    if (llvm::Function* f = m.getFunction(symbol)) define(m, f, e);
+void define_hooks(llvm::Module& m, const std::string& kernel, const Expr& e) {
+  const bool loop = kernel == "ingot_ewise";
+  llvm::Function* f = m.getFunction(loop ? "ingot_hook_ewise" : "ingot_hook_epilogue");
+  if (!f) fail(ErrorKind::Internal, "kernel {} has an expression but no hook", kernel);
+  (loop ? define_ewise : define_epilogue)(m, f, e);
 }
 
 }  // namespace ingot

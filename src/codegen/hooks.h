@@ -9,7 +9,7 @@ class Module;
 
 namespace ingot {
 
-// Defines the hooks that the module declares: ingot_hook_epilogue, ingot_hook_ewise.
-void define_hooks(llvm::Module&, const Expr&);
+// Defines the hook this kernel calls: ingot_hook_ewise for the element-wise loop, ingot_hook_epilogue for the others.
+void define_hooks(llvm::Module&, const std::string& kernel, const Expr&);
 
 }  // namespace ingot

@@ -10,7 +10,7 @@
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Triple.h>
-#include <llvm/Transforms/IPO/GlobalDCE.h>
+#include <llvm/Transforms/Utils/Cloning.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -193,7 +193,7 @@ std::string compile_kernel(const KernelRequest& request, IsaLevel level) {
   module->setDataLayout(machine->createDataLayout());
   module->setTargetTriple(machine->getTargetTriple());
   llvm::Function* entry = make_entry(*module, request);
-  if (request.expr) define_hooks(*module, *request.expr);
+  if (request.expr) define_hooks(*module, request.kernel, *request.expr);
   materialise_from(*module, entry);
   prepare(*module, entry, level);
   std::string problem;

@@ -121,12 +121,23 @@ class Placement {
       owner.push_back(i);
     }
     const size_t tensors = buffers.size();
+    std::map<std::pair<int, TensorId>, size_t> shared;  // by node and id
+    std::vector<size_t> buffer_of;                      // per use of a temporary
     for (size_t s = 0; s < low_.steps.size(); s++)
-      for (const Operand& o : low_.steps[s].operands)
-        if (o.kind == Operand::kTemporary) buffers.push_back({o.bytes, static_cast<int>(s), static_cast<int>(s)});
+      for (const Operand& o : low_.steps[s].operands) {
+        if (o.kind != Operand::kTemporary) continue;
+        const int step = static_cast<int>(s);
+        size_t buffer = buffers.size();
+        if (o.id != kNoTensor) buffer = shared.try_emplace({low_.step_node[s], o.id}, buffer).first->second;
+        if (buffer == buffers.size())
+          buffers.push_back({o.bytes, step, step});
+        else
+          buffers[buffer].last = step;
+        buffer_of.push_back(buffer);
+      }
     plan_.arena_bytes = place_buffers(buffers);
     for (size_t b = 0; b < tensors; b++) where_[owner[b]] = {Location::kArena, 0, nullptr, buffers[b].offset};
-    for (size_t b = tensors; b < buffers.size(); b++) temporaries_.push_back(buffers[b].offset);
+    for (size_t b : buffer_of) temporaries_.push_back(buffers[b].offset);
   }
   Location locate(TensorId t) const {
     Location l = where_[root(t)];
@@ -165,7 +176,7 @@ class Placement {
   std::vector<Life> life_;
   std::vector<Location> where_;
   std::vector<TensorId> merged_;  // in-place results share the memory of this root
-  std::vector<int64_t> temporaries_;
+  std::vector<int64_t> temporaries_;  // offset of each use, in order
   size_t next_temporary_ = 0;
 };
 
