@@ -2,6 +2,7 @@
 // In the native build of the same sources they interpret call->program instead (kernels/interpreter.cpp).
 #pragma once
 #include "kernels/abi.h"
+#include "kernels/ewise.h"
 #include "kernels/vec.h"
 
 namespace ingot::kernel {
@@ -18,6 +19,13 @@ extern "C" {
 // extra: the operand pointers of the epilogue; strides: one EpilogueOperand each.
 VF ingot_hook_epilogue(VF acc, void* const* extra, const EpilogueOperand* strides, int64_t row, int64_t col,
                        int64_t lanes, const ExprProgram* program);
+
+// Elements [i, i + lanes) of a row of an element-wise loop: loads, computes, stores. Specialised builds only.
+void ingot_hook_ewise(void* const* operand, const int64_t* offset, const EwiseParams* p, int64_t i, int64_t lanes);
 }
+
+// The same for n elements from `start` on, by the interpreter. Native builds only.
+void interpret_row(void* const* operand, const int64_t* offset, const EwiseParams& p, int64_t start, int64_t n,
+                   const ExprProgram* program, void* scratch);
 
 }  // namespace ingot::kernel

@@ -1,0 +1,72 @@
+# Every target does all the set-up it needs: a fresh checkout on Debian 12 needs only `make demo`.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BUILD ?= build
+TYPE ?= Release
+VENV := $(CURDIR)/.venv
+PY := $(VENV)/bin/python
+LLVM := /usr/lib/llvm-22/bin
+# Keep the pinned tools in front, and the machine's own settings away from models and tests.
+export PATH := $(VENV)/bin:$(PATH)
+export HF_HUB_OFFLINE := 1
+export PYTHONDONTWRITEBYTECODE := 1
+
+CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
+
+.PHONY: help setup configure build demo test test-cpp test-python bench lint format exhaustive fuzz wheel clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+setup: ## system packages and .venv (a no-op when nothing changed)
+	@scripts/setup.sh
+
+configure: setup
+	@if [[ ! -f $(BUILD)/build.ninja ]]; then \
+	  mkdir -p $(BUILD); \
+	  cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=$(TYPE) \
+	    -DCMAKE_C_COMPILER=$(LLVM)/clang -DCMAKE_CXX_COMPILER=$(LLVM)/clang++ \
+	    -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache \
+	    -DPython_EXECUTABLE=$(PY) -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >$(BUILD)/configure.log 2>&1 \
+	    || { tail -n 30 $(BUILD)/configure.log >&2; rm -f $(BUILD)/build.ninja; exit 1; }; \
+	fi
+
+build: configure ## the compiler, the command line and the Python package, into build/ and .venv
+	@scripts/build.sh $(BUILD) $(VENV)
+
+demo: build ## a real sentence encoder: compiled, run from C, C++ and Python, and measured
+	@$(PY) examples/minilm/demo.py
+
+test: build ## all tests: C++ and Python
+	@scripts/test.sh $(BUILD)
+
+test-cpp: build
+	@ctest --test-dir $(BUILD) --output-on-failure -j 2
+
+test-python: build
+	@$(PY) -m pytest -q tests
+
+bench: build ## speed beside onnxruntime and OpenVINO; ARGS="--models minilm --threads 1"
+	@$(PY) bench/bench.py $(ARGS)
+
+lint: build ## clang-format, clang-tidy on what changed, ruff, mypy
+	@scripts/lint.sh $(BUILD)
+
+format: setup ## rewrite sources in the project's format
+	@$(LLVM)/clang-format -i $(CPP_FILES)
+	@ruff format -q . && ruff check -q --fix .
+
+exhaustive: build ## the slow tests too: every value, every shape (C++ and Python)
+	@INGOT_EXHAUSTIVE=1 scripts/test.sh $(BUILD)
+
+fuzz: build ## mutated models and IR for SECONDS=60: nothing may crash or hang
+	@$(PY) tests/fuzz_models.py --seconds $(or $(SECONDS),60)
+
+wheel: setup ## dist/ingot-*.whl
+	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
+
+clean: ## remove what was built (.venv stays)
+	@rm -rf $(BUILD) dist

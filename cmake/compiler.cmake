@@ -1,0 +1,40 @@
+# Everything that is not needed at run time, as the static library ingot_core: loaders, passes, fusions, emitter, code
+# generator, with LLVM, lld, the kernels' bitcode and the runtime object inside.
+ingot_registry(fusions ${SRC}/fusions "FusionRegistry&" matcher/fusion.h)
+
+file(GLOB COMPILER_SOURCES CONFIGURE_DEPENDS ${SRC}/loader/*.cpp ${SRC}/extractors/*.cpp ${SRC}/passes/*.cpp
+     ${SRC}/matcher/*.cpp ${SRC}/fusions/*.cpp ${SRC}/emitter/*.cpp ${SRC}/compiler/*.cpp)
+list(FILTER COMPILER_SOURCES EXCLUDE REGEX "/loader/ir_")
+file(GLOB CODEGEN_SOURCES CONFIGURE_DEPENDS ${SRC}/codegen/*.cpp)
+
+# Binary files become arrays through #embed.
+set(embedded ${CMAKE_BINARY_DIR}/generated/embedded.cpp)
+set(content "// generated\n#include <cstddef>\nnamespace ingot {\n")
+list(GET INGOT_KERNEL_BITCODE 0 bc_v2)
+list(GET INGOT_KERNEL_BITCODE 1 bc_v3)
+foreach(pair "kernels_v2_bitcode=${bc_v2}" "kernels_v3_bitcode=${bc_v3}" "runtime_object=${INGOT_RUNTIME_OBJECT}")
+  string(REPLACE "=" ";" parts ${pair})
+  list(GET parts 0 symbol)
+  list(GET parts 1 path)
+  string(APPEND content "extern const unsigned char ${symbol}[] __attribute__((aligned(64)));\nextern const size_t ${symbol}_size;\nconst unsigned char ${symbol}[] = {\n#embed \"${path}\"\n};\nconst size_t ${symbol}_size = sizeof(${symbol});\n")
+endforeach()
+string(APPEND content "}\n")
+file(CONFIGURE OUTPUT ${embedded} CONTENT "${content}" @ONLY)
+set_source_files_properties(${embedded} PROPERTIES OBJECT_DEPENDS "${INGOT_KERNEL_BITCODE};${INGOT_RUNTIME_OBJECT}"
+  COMPILE_OPTIONS "-Wno-c23-extensions")
+
+add_library(ingot_codegen OBJECT ${CODEGEN_SOURCES})
+target_include_directories(ingot_codegen SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS})
+target_compile_options(ingot_codegen PRIVATE -fno-rtti)
+
+add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp ${embedded}
+  $<TARGET_OBJECTS:ingot_codegen> $<TARGET_OBJECTS:ingot_runtime> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS})
+set_source_files_properties(${INGOT_KERNEL_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+add_dependencies(ingot_core ingot_native_kernels)
+target_link_libraries(ingot_core PUBLIC ingot_onnx_proto)
+
+llvm_map_components_to_libnames(LLVM_LIBS core support bitreader bitwriter linker ipo passes target x86codegen x86desc x86info
+  x86asmparser asmparser object lto option windowsdriver windowsmanifest debuginfodwarf targetparser)
+target_link_libraries(ingot_core PUBLIC
+  /usr/lib/llvm-22/lib/liblldELF.a /usr/lib/llvm-22/lib/liblldCommon.a ${LLVM_LIBS} ${INGOT_YAML} z zstd pthread dl)
+target_link_options(ingot_core PUBLIC -Wl,--gc-sections -Wl,--exclude-libs,ALL)

@@ -1,0 +1,65 @@
+# The kernel sources, compiled for each ISA level twice: to bitcode, which the code generator specialises, and
+# natively. In the native object everything is local except the ingot_* functions, which get the level as a suffix;
+# a generated table lists them.
+set(INGOT_ISA_LEVELS v2 v3)
+set(LLVM_BIN /usr/lib/llvm-22/bin)
+
+function(ingot_kernels folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${folder}/../graph/expr.h ${folder}/../base/*.h)
+  set(out ${CMAKE_BINARY_DIR}/kernels)
+  set(flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -ffp-contract=fast -fno-math-errno -fno-trapping-math
+      -fvisibility=hidden -Wall -Wno-psabi -Wno-pass-failed -I${folder}/.. -I${CMAKE_BINARY_DIR}/generated)
+  set(all_bitcode "")
+  set(all_objects "")
+  foreach(isa ${INGOT_ISA_LEVELS})
+    set(bitcode "")
+    set(objects "")
+    foreach(source ${sources})
+      get_filename_component(stem ${source} NAME_WE)
+      set(bc ${out}/${isa}/${stem}.bc)
+      set(obj ${out}/${isa}/${stem}.o)
+      set(compile ${INGOT_CCACHE} ${CMAKE_CXX_COMPILER} ${flags} -march=x86-64-${isa})
+      if(NOT stem STREQUAL "interpreter")
+        add_custom_command(OUTPUT ${bc} DEPENDS ${source} ${headers} VERBATIM
+          COMMAND ${compile} -O1 -Xclang -disable-llvm-passes -emit-llvm -c ${source} -o ${bc}
+          COMMENT "bitcode ${isa} ${stem}")
+        list(APPEND bitcode ${bc})
+      endif()
+      add_custom_command(OUTPUT ${obj} DEPENDS ${source} ${headers} VERBATIM
+        COMMAND ${compile} -O3 -DINGOT_NATIVE -ffunction-sections -fdata-sections -c ${source} -o ${obj}
+        COMMENT "native ${isa} ${stem}")
+      list(APPEND objects ${obj})
+    endforeach()
+    set(linked ${out}/kernels_${isa}.bc)
+    add_custom_command(OUTPUT ${linked} DEPENDS ${bitcode} VERBATIM
+      COMMAND ${LLVM_BIN}/llvm-link ${bitcode} -o ${linked})
+    set(native ${out}/native_${isa}.o)
+    add_custom_command(OUTPUT ${native} ${out}/table_${isa}.cpp DEPENDS ${objects} ${CMAKE_SOURCE_DIR}/cmake/kernel_table.py VERBATIM
+      COMMAND ${LLVM_BIN}/ld.lld -r ${objects} -o ${out}/joined_${isa}.o
+      COMMAND ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/kernel_table.py ${LLVM_BIN} ${out}/joined_${isa}.o ${isa} ${native} ${out}/table_${isa}.cpp)
+    list(APPEND all_bitcode ${linked})
+    list(APPEND all_objects ${native})
+    list(APPEND all_tables ${out}/table_${isa}.cpp)
+  endforeach()
+  add_library(ingot_kernel_tables OBJECT ${all_tables})
+  add_custom_target(ingot_native_kernels DEPENDS ${all_objects})
+  set(INGOT_KERNEL_BITCODE ${all_bitcode} PARENT_SCOPE)
+  set(INGOT_KERNEL_OBJECTS ${all_objects} PARENT_SCOPE)
+endfunction()
+
+# Runtime objects, native kernels, yaml-cpp and the parts of the C++ library they use, joined into one object that
+# needs nothing but libc and libm.
+function(ingot_runtime_object)
+  set(joined ${CMAKE_BINARY_DIR}/runtime_object.o)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a OUTPUT_VARIABLE stdcxx OUTPUT_STRIP_TRAILING_WHITESPACE)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgcc_eh.a OUTPUT_VARIABLE gcc_eh OUTPUT_STRIP_TRAILING_WHITESPACE)
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgcc.a OUTPUT_VARIABLE gcc OUTPUT_STRIP_TRAILING_WHITESPACE)
+  find_library(INGOT_YAML NAMES libyaml-cpp.a REQUIRED)
+  add_custom_command(OUTPUT ${joined} VERBATIM COMMAND_EXPAND_LISTS
+    DEPENDS $<TARGET_OBJECTS:ingot_runtime> $<TARGET_OBJECTS:ingot_c_api> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS}
+    COMMAND ${LLVM_BIN}/ld.lld -r --strip-debug $<TARGET_OBJECTS:ingot_runtime> $<TARGET_OBJECTS:ingot_c_api>
+            $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS} ${INGOT_YAML} ${stdcxx} ${gcc_eh} ${gcc} -o ${joined}
+    COMMENT "runtime object")
+  set(INGOT_RUNTIME_OBJECT ${joined} PARENT_SCOPE)
+endfunction()

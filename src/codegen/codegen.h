@@ -1,0 +1,45 @@
+// Machine code for steps: takes the bitcode of a kernel, stores the parameters that are known as constants, defines the
+// hooks from the fused expression, inlines everything, runs LLVM's -O3 for the level, and emits an object. Equal kernels
+// are compiled once; objects are kept in the disk cache.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/expr.h"
+#include "runtime/kernel_table.h"
+#include "runtime/session.h"
+
+namespace ingot {
+
+// A kernel to specialise: SpecialisedKernel without the function, with the typed expression.
+struct KernelRequest {
+  std::string kernel;
+  std::shared_ptr<const Expr> expr;  // may be null
+  std::vector<int64_t> params;
+  std::vector<uint8_t> known;
+  size_t structure = 0;
+
+  std::string symbol() const;  // "ingot_k_<hash of all of it>"
+};
+
+// The object file (ELF bytes) with one function, request.symbol(). Thread-safe.
+std::string compile_kernel(const KernelRequest&, IsaLevel);
+
+// Links object files into a shared library with the embedded lld; on failure nothing is left at `path`.
+// exports: the only symbols visible from outside.
+void link_library(const std::vector<std::string>& objects, const std::string& path, const std::vector<std::string>& exports);
+
+// An object file defining `symbol` and `symbol`_end around the given bytes, read-only and aligned to 64.
+void write_data_object(const std::string& path, const std::string& symbol, std::string_view bytes);
+// An object file defining `symbol` as an array of pointers to the named functions.
+void write_table_object(const std::string& path, const std::string& symbol, const std::vector<std::string>& functions);
+
+// The runtime as a relocatable object (embedded).
+std::string_view runtime_object_bytes();
+
+// Changes with the kernels' bitcode and with LLVM: part of every cache key.
+std::string codegen_version();
+std::string llvm_version();
+
+}  // namespace ingot

@@ -1,0 +1,128 @@
+// include/ingot/ingot.h for the model that is linked around this: the embedded graph, weights and kernels.
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "ingot/ingot.h"
+#include "loader/ir_reader.h"
+#include "runtime/json.h"
+#include "runtime/session.h"
+#include "runtime/specialised.h"
+
+// Defined by the emitter. Default visibility: reached through the GOT, so that weights may be any distance away.
+extern "C" {
+extern const char ingot_embedded_graph[], ingot_embedded_graph_end[];
+extern const char ingot_embedded_weights[], ingot_embedded_weights_end[];
+extern const char ingot_embedded_kernels[], ingot_embedded_kernels_end[];
+extern const ingot::KernelFn ingot_embedded_functions[];
+}
+
+struct ingot_model {
+  std::unique_ptr<ingot::Session> session;
+  std::string signature;
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+ingot_status guarded(auto&& body) {
+  try {
+    last_error.clear();
+    body();
+    return INGOT_OK;
+  } catch (const ingot::Error& e) {
+    last_error = e.what();
+    return static_cast<ingot_status>(e.kind());
+  } catch (const std::bad_alloc&) {
+    last_error = "out of memory";
+    return INGOT_INVALID_INPUT;
+  } catch (const std::exception& e) {
+    last_error = e.what();
+    return INGOT_INTERNAL;
+  }
+}
+
+ingot::TensorView view(const ingot_tensor& t, size_t index) {
+  auto dtype = ingot::dtype_from_onnx(t.dtype);
+  if (!dtype) ingot::invalid_input("input {} has the unknown dtype {}", index, t.dtype);
+  if (t.rank < 0 || t.rank > INGOT_MAX_RANK) ingot::invalid_input("input {} has rank {}", index, t.rank);
+  ingot::TensorView v{*dtype, {t.dims, t.dims + t.rank}, t.data};
+  int64_t elements = 1;
+  for (int64_t d : v.dims)
+    if (d < 0 || __builtin_mul_overflow(elements, d, &elements)) ingot::invalid_input("input {} has a bad shape", index);
+  if (static_cast<size_t>(ingot::byte_size(*dtype, elements)) > t.bytes)
+    ingot::invalid_input("input {} needs {} bytes, has {}", index, ingot::byte_size(*dtype, elements), t.bytes);
+  return v;
+}
+
+void* output_memory(ingot_tensor& out, size_t index, ingot::DType dtype, const std::vector<int64_t>& dims) {
+  if (dims.size() > INGOT_MAX_RANK) ingot::invalid_input("output {} has rank {}, above INGOT_MAX_RANK", index, dims.size());
+  int64_t elements = 1;
+  for (int64_t d : dims) elements *= d;
+  const auto bytes = static_cast<size_t>(ingot::byte_size(dtype, elements));
+  if (!out.data) {
+    out.data = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
+    if (!out.data) throw std::bad_alloc();
+  } else if (out.bytes < bytes) {
+    ingot::invalid_input("output {} needs {} bytes, has {}", index, bytes, out.bytes);
+  }
+  out.bytes = bytes;
+  out.dtype = static_cast<int32_t>(dtype);
+  out.rank = static_cast<int32_t>(dims.size());
+  std::copy(dims.begin(), dims.end(), out.dims);
+  return out.data;
+}
+
+}  // namespace
+
+#define INGOT_EXPORT extern "C" __attribute__((visibility("default")))
+
+INGOT_EXPORT int ingot_api_version(void) { return INGOT_API_VERSION; }
+
+INGOT_EXPORT ingot_status ingot_create(int threads, ingot_model** model) {
+  return guarded([&] {
+    if (!model) ingot::invalid_input("ingot_create: no place for the model");
+    auto size = [](const char* a, const char* b) { return static_cast<size_t>(b - a); };
+    auto graph = ingot::read_graph({ingot_embedded_graph, size(ingot_embedded_graph, ingot_embedded_graph_end)},
+                                   std::as_bytes(std::span(ingot_embedded_weights,
+                                                           size(ingot_embedded_weights, ingot_embedded_weights_end))),
+                                   nullptr);
+    const std::string kernels(ingot_embedded_kernels, size(ingot_embedded_kernels, ingot_embedded_kernels_end));
+    auto m = std::make_unique<ingot_model>();
+    ingot::SessionOptions options;
+    options.threads = threads;
+    m->signature = ingot::signature_json(*graph);
+    m->session = std::make_unique<ingot::Session>(graph, ingot::usable_kernels(kernels, ingot_embedded_functions), options);
+    *model = m.release();
+  });
+}
+
+INGOT_EXPORT void ingot_destroy(ingot_model* model) { delete model; }
+
+INGOT_EXPORT const char* ingot_signature(const ingot_model* model) { return model ? model->signature.c_str() : ""; }
+
+INGOT_EXPORT ingot_status ingot_run(ingot_model* model, const ingot_tensor* inputs, size_t input_count,
+                                    ingot_tensor* outputs, size_t output_count) {
+  return guarded([&] {
+    if (!model || (!inputs && input_count) || (!outputs && output_count)) ingot::invalid_input("ingot_run: a null argument");
+    const size_t wanted = model->session->graph().outputs.size();
+    if (output_count != wanted) ingot::invalid_input("the model has {} outputs, room for {} was given", wanted, output_count);
+    std::vector<ingot::TensorView> views;
+    for (size_t i = 0; i < input_count; i++) views.push_back(view(inputs[i], i));
+    model->session->run(views, [&](size_t i, ingot::DType dtype, const std::vector<int64_t>& dims) {
+      return output_memory(outputs[i], i, dtype, dims);
+    });
+  });
+}
+
+INGOT_EXPORT void ingot_release(ingot_tensor* output) {
+  if (!output) return;
+  std::free(output->data);
+  output->data = nullptr;
+  output->bytes = 0;
+}
+
+INGOT_EXPORT const char* ingot_error(void) { return last_error.c_str(); }

@@ -1,0 +1,17 @@
+// The list of a model's specialised kernels as text, so that it can travel beside the graph: one line a kernel,
+//   kernel structure param,param,?,... expression
+#pragma once
+#include <string>
+#include <vector>
+
+#include "runtime/session.h"
+
+namespace ingot {
+
+std::string write_kernels(const std::vector<SpecialisedKernel>&);
+// functions: as many as lines, in order.
+std::vector<SpecialisedKernel> read_kernels(const std::string& text, const KernelFn* functions);
+// The same, or nothing when this CPU does not run the level they were compiled for (first line: "isa <level>").
+std::vector<SpecialisedKernel> usable_kernels(const std::string& text, const KernelFn* functions);
+
+}  // namespace ingot
