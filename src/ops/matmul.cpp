@@ -92,13 +92,6 @@ void lower_plain_matmul(LowerContext& ctx) {
   emit_product(ctx, p, expr, extras, ctx.output(0));
 }
 
-void lower_matmul(LowerContext& ctx) {
-  if (is_half(ctx.in(0).dtype))
-    lower_via_f32(ctx, lower_plain_matmul);
-  else
-    lower_plain_matmul(ctx);
-}
-
 void infer_gemm(InferContext& ctx) {
   require_types(ctx);
   ctx.set_dtype(0, ctx.dtype(0));
@@ -158,19 +151,12 @@ void lower_plain_gemm(LowerContext& ctx) {
   emit_product(ctx, p, expr, extras, ctx.output(0));
 }
 
-void lower_gemm(LowerContext& ctx) {
-  if (is_half(ctx.in(0).dtype))
-    lower_via_f32(ctx, lower_plain_gemm);
-  else
-    lower_plain_gemm(ctx);
-}
-
 }  // namespace
 
 void register_matmul(OpRegistry& r) {
-  r.add({"MatMul", "", 2, 2, 1, 1, infer_matmul, lower_matmul});
-  r.add({"MatMul", "ingot", 2, -1, 1, 1, infer_matmul, lower_matmul});
-  r.add({"Gemm", "", 2, 3, 1, 1, infer_gemm, lower_gemm});
+  r.add({"MatMul", "", 2, 2, 1, 1, infer_matmul, with_halves<lower_plain_matmul>});
+  r.add({"MatMul", "ingot", 2, -1, 1, 1, infer_matmul, with_halves<lower_plain_matmul>});
+  r.add({"Gemm", "", 2, 3, 1, 1, infer_gemm, with_halves<lower_plain_gemm>});
 }
 
 }  // namespace ingot

@@ -82,7 +82,7 @@ bool fused_epilogue(const Expr& expr, const Product& p, const std::vector<DenseO
   if (!expr.results.empty() && expr.result_types[0] != DType::F32) return false;
   for (size_t i = 0; i < extras.size(); i++) {
     auto o = epilogue_operand(extras[i].dims, p);
-    if (!o || expr.input_types[i + 1] != DType::F32) return false;
+    if (!o) return false;
     operands.push_back(*o);
   }
   return true;
