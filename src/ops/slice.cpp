@@ -1,5 +1,8 @@
 // Slice:  out[.., i_a, ..] = in[.., start_a + i_a * step_a, ..]  for each sliced axis a.
 // Starts and ends count from the back when negative and are then clamped to the axis, as in numpy.
+#include <algorithm>
+#include <cstdlib>
+
 #include "ops/layout.h"
 
 namespace ingot {
@@ -27,20 +30,23 @@ Dim clamp_index(const Dim& v, const Dim& n, const Dim& low, const Dim& high) {
   return max(low, min(high, at));
 }
 
+// A step as long as the axis or longer takes one element; keeps sums of sizes and steps small.
+int64_t step_length(int64_t step, const Dim& n) {
+  const int64_t longest = n.is_const() ? std::max<int64_t>(n.value(), 1) : kToTheEnd;
+  return step < -longest || step > longest ? longest : std::abs(step);
+}
+
 Range resolve(InferContext& ctx, const Dim& start, const Dim& end, const Dim& step, const Dim& n) {
   if (!step.is_const()) return {Dim::unknown(), Dim::unknown(), 1};
   const int64_t k = step.value();
   ctx.require(k != 0, "a step is 0");
   if (k > 0) {
     const Dim from = clamp_index(start, n, 0, n), to = clamp_index(end, n, 0, n);
-    if (to.is(0)) return {from, 0, k};
-    const Dim length = k == 1 || n.is_const() ? ceil_div(to - from, k) : ceil_div(max(to - from, 0), k);
-    return {from, max(length, 0), k};
+    return {from, ceil_div(max(to - from, 0), step_length(k, n)), k};
   }
-  // An axis of size 0 has no last element: the range is empty whatever the bounds.
-  if (n.is(0)) return {0, 0, k};
+  if (n.is(0)) return {0, 0, k};  // no last element to start from
   const Dim from = clamp_index(start, n, 0, n - 1), to = clamp_index(end, n, -1, n - 1);
-  return {from, max(ceil_div(from - to, k == INT64_MIN ? INT64_MAX : -k), 0), k};
+  return {from, ceil_div(max(from - to, 0), step_length(k, n)), k};
 }
 
 struct Slicing {
