@@ -1,9 +1,10 @@
 #include "ops/elementwise.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/ewise.h"
+#include "kernels/interpreter.h"
+#include "ops/layout.h"
 
 namespace ingot {
 namespace {
@@ -174,46 +175,51 @@ void infer_like_first(InferContext& ctx) {
 
 void lower_elementwise(LowerContext& ctx) {
   std::vector<DType> types;
-  for (size_t i = 0; i < ctx.input_count(); i++) types.push_back(ctx.has(i) ? ctx.in(i).dtype : DType::Undefined);
-  lower_elementwise(ctx, elementwise_expr(ctx.node, types));
+  std::vector<DenseOperand> inputs;
+  std::vector<Operand> results;
+  for (size_t i = 0; i < ctx.input_count(); i++) {
+    types.push_back(ctx.has(i) ? ctx.in(i).dtype : DType::Undefined);
+    inputs.push_back({ctx.input(i), ctx.has(i) ? ctx.dims(i) : std::vector<int64_t>{}});
+  }
+  const Expr expr = elementwise_expr(ctx.node, types);
+  for (size_t r = 0; r < expr.results.size(); r++) results.push_back(ctx.output(r));
+  emit_elementwise(ctx, expr, inputs, results, ctx.out_dims(0));
 }
 
-void lower_elementwise(LowerContext& ctx, const Expr& expr) {
+Step& emit_elementwise(LowerContext& ctx, const Expr& expr, const std::vector<DenseOperand>& inputs,
+                       const std::vector<Operand>& results, const std::vector<int64_t>& dims) {
   std::vector<size_t> used;
   auto live = std::make_shared<Expr>(compact(expr, used));
-  const std::vector<int64_t> out = ctx.out_dims(0);
-  Loop loop{out, {}};
-  Step step;
-  step.kernel = "ingot_ewise";
+  Loop loop{dims, {}};
+  Step& step = ctx.step("ingot_ewise");
   for (size_t i : used) {
-    const std::vector<int64_t> in = ctx.dims(i);
-    const DType result = live->result_types[0];
-    if (step.in_place < 0 && in == out && bits(ctx.in(i).dtype) == bits(result))
+    const std::vector<int64_t>& in = inputs[i].dims;
+    if (step.in_place < 0 && in == dims && bits(expr.input_types[i]) == bits(live->result_types[0]))
       step.in_place = static_cast<int>(step.operands.size());
-    step.operands.push_back(ctx.input(i));
+    step.operands.push_back(inputs[i].operand);
     // Leading ones that the result does not have change nothing.
-    const size_t extra = in.size() > out.size() ? in.size() - out.size() : 0;
-    loop.strides.push_back(broadcast_strides({in.begin() + static_cast<int64_t>(extra), in.end()}, out));
+    const size_t extra = in.size() > dims.size() ? in.size() - dims.size() : 0;
+    loop.strides.push_back(broadcast_strides({in.begin() + static_cast<int64_t>(extra), in.end()}, dims));
   }
-  for (size_t r = 0; r < live->results.size(); r++) {
-    step.operands.push_back(ctx.output(r));
-    loop.strides.push_back(broadcast_strides(out, out));
+  for (const Operand& r : results) {
+    step.operands.push_back(r);
+    loop.strides.push_back(broadcast_strides(dims, dims));
   }
   loop = collapse(loop);
   if (step.operands.size() > kEwiseMaxOperands)
     ctx.fail("has {} operands and results; one step takes {}", step.operands.size(), kEwiseMaxOperands);
   if (loop.dims.size() > kEwiseMaxRank)
     ctx.fail("broadcasts over {} separate dims; one step takes {}", loop.dims.size(), kEwiseMaxRank);
-  const EwiseParams p = fill_params(loop, used.size(), live->results.size());
-  step.params.resize(kEwiseParamCount);
-  std::memcpy(step.params.data(), &p, sizeof p);
+  const EwiseParams p = fill_params(loop, used.size(), results.size());
+  step.params = params_of(p);
   step.structure = kEwiseStructure;
-  const int64_t elements = product(to_shape(out)).value();
+  const int64_t elements = product_of(dims);
   step.units = elements == 0 ? 0 : elements / loop.dims.back() * p.chunks;
-  step.grain = std::max<int64_t>(1, kGrainElements / std::min(std::max<int64_t>(1, loop.dims.back()), kEwiseChunk));
-  step.expr = live;
+  step.grain = std::max<int64_t>(1, kGrainElements / std::clamp<int64_t>(loop.dims.back(), 1, kEwiseChunk));
+  step.scratch = static_cast<int64_t>(live->code.size()) * kInterpreterChunk * 8;
+  step.expr = std::move(live);
   step.specialise = elements >= kEwiseChunk / 4;
-  ctx.steps.push_back(std::move(step));
+  return step;
 }
 
 }  // namespace ingot

@@ -16,7 +16,14 @@ void infer_like_first(InferContext&);
 
 // One step that computes the expression over the node's operands.
 void lower_elementwise(LowerContext&);
-void lower_elementwise(LowerContext&, const Expr&);
+
+// The same over any operands: input i of the expression is inputs[i], broadcast to `dims`; results fill `dims`.
+struct DenseOperand {
+  Operand operand;
+  std::vector<int64_t> dims;
+};
+Step& emit_elementwise(LowerContext&, const Expr&, const std::vector<DenseOperand>& inputs,
+                       const std::vector<Operand>& results, const std::vector<int64_t>& dims);
 
 // The expression on known integer values: each operand's elements as dims, already broadcast to `count` elements
 // (empty: not known). Elements that cannot be told are Dim::unknown().

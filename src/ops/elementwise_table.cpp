@@ -27,11 +27,11 @@ constexpr Direct kDirect[] = {
     {"IsNaN", "isnan", 1},       {"Less", "lt", 2},           {"LessOrEqual", "le", 2},
     {"Log", "log", 1},           {"Mish", "mish", 1},         {"Mul", "mul", 2},
     {"Neg", "neg", 1},           {"Not", "not", 1},           {"Or", "or", 2},
-    {"Reciprocal", "recip", 1},  {"Round", "round", 1},       {"Sigmoid", "sigmoid", 1},
-    {"Sign", "sign", 1},         {"Sin", "sin", 1},           {"Sinh", "sinh", 1},
-    {"Softplus", "softplus", 1}, {"Softsign", "softsign", 1}, {"Sqrt", "sqrt", 1},
-    {"Sub", "sub", 2},           {"Tan", "tan", 1},           {"Tanh", "tanh", 1},
-    {"Xor", "xor", 2},
+    {"PRelu", "prelu", 2},       {"Reciprocal", "recip", 1},  {"Relu", "relu", 1},
+    {"Round", "round", 1},       {"Sigmoid", "sigmoid", 1},   {"Sign", "sign", 1},
+    {"Sin", "sin", 1},           {"Sinh", "sinh", 1},         {"Softplus", "softplus", 1},
+    {"Softsign", "softsign", 1}, {"Sqrt", "sqrt", 1},         {"Sub", "sub", 2},
+    {"Tan", "tan", 1},           {"Tanh", "tanh", 1},         {"Xor", "xor", 2},
 };
 
 Expr start(const Types& types) {
@@ -117,25 +117,8 @@ Expr shrink_expr(const Node& node, const Types& types) {
   Expr e = start(types);
   DType t = is_float(types[0]) ? types[0] : DType::F64;
   int lambd = e.constant(node.get_float("lambd", 0.5f), t), bias = e.constant(node.get_float("bias", 0.f), t);
-  int r = e.call("shrink", {cast(e, e.input(0), t), lambd, bias});
+  int r = e.call("shrink", {cast(e, e.input(0), t), bias, lambd});
   return finish(e, cast(e, r, types[0]), types[0]);
-}
-
-Expr relu_expr(const Node&, const Types& types) {
-  Expr e = start(types);
-  int x = e.input(0);
-  int r = is_float(types[0]) ? e.call("relu", {x}) : e.call("max", {x, e.constant(0, types[0])});
-  return finish(e, r);
-}
-
-Expr prelu_expr(const Node& node, const Types& types) {
-  need_one_type(node, types);
-  Expr e = start(types);
-  int x = e.input(0), slope = e.input(1);
-  if (is_float(types[0])) return finish(e, e.call("prelu", {x, slope}));
-  int negative = e.call("lt", {x, e.constant(0, types[0])});
-  int r = e.call("where", {negative, e.call("mul", {x, slope}), x});
-  return finish(e, r);
 }
 
 Expr gelu_expr(const Node& node, const Types& types) {
@@ -195,21 +178,33 @@ Expr pow_expr(const Node&, const Types& types) {
   return finish(e, r, types[0]);
 }
 
+// fmod has the sign of the dividend; a - floor(a / b) b has that of the divisor.
 Expr mod_expr(const Node& node, const Types& types) {
   need_one_type(node, types);
   Expr e = start(types);
-  int r = e.call(node.get_int("fmod", 0) ? "fmod" : "mod", {e.input(0), e.input(1)});
-  return finish(e, r);
+  int a = e.input(0), b = e.input(1);
+  if (node.get_int("fmod", 0)) return finish(e, e.call("fmod", {a, b}));
+  if (is_integer(types[0])) return finish(e, e.call("mod", {a, b}));
+  int r = e.call("fmod", {a, b}), zero = e.constant(0, types[0]);
+  int differs = e.call("xor", {e.call("lt", {r, zero}), e.call("lt", {b, zero})});
+  return finish(e, e.call("where", {e.call("and", {differs, e.call("ne", {r, zero})}), e.call("add", {r, b}), r}));
 }
 
+// The row gives 0 for counts outside [0, width); to the right only the sign must be left of a negative number then.
 Expr shift_expr(const Node& node, const Types& types) {
   need_one_type(node, types);
   std::string direction = node.get_string("direction", "");
   if (direction != "LEFT" && direction != "RIGHT")
     invalid_model("{}: direction is '{}', expected 'LEFT' or 'RIGHT'", node.label(), direction);
   Expr e = start(types);
-  int r = e.call(direction == "LEFT" ? "shl" : "shr", {e.input(0), e.input(1)});
-  return finish(e, r);
+  int x = e.input(0), count = e.input(1);
+  if (direction == "LEFT") return finish(e, e.call("shl", {x, count}));
+  if (is_signed(types[0])) {
+    int last = e.constant(bits(types[0]) - 1, types[0]);
+    int outside = e.call("or", {e.call("lt", {count, e.constant(0, types[0])}), e.call("gt", {count, last})});
+    count = e.call("where", {outside, last, count});
+  }
+  return finish(e, e.call("shr", {x, count}));
 }
 
 Expr is_inf_expr(const Node& node, const Types& types) {
@@ -284,7 +279,8 @@ void register_elementwise_table(OpRegistry& registry) {
                   .lower = lower_elementwise,
                   .expr = expr});
   };
-  for (const Direct& d : kDirect) add(d.op, d.operands, d.operands, direct_expr, infer_elementwise);
+  for (const Direct& d : kDirect)
+    add(d.op, d.operands, d.operands, direct_expr, d.op == std::string("PRelu") ? infer_like_first : infer_elementwise);
   for (const char* op : {"Min", "Max", "Sum", "Mean"}) add(op, 1, -1, variadic_expr, infer_elementwise);
   add("BitShift", 2, 2, shift_expr, infer_elementwise);
   add("Celu", 1, 1, celu_expr, infer_elementwise);
@@ -295,9 +291,7 @@ void register_elementwise_table(OpRegistry& registry) {
   add("IsInf", 1, 1, is_inf_expr, infer_elementwise);
   add("LeakyRelu", 1, 1, leaky_relu_expr, infer_elementwise);
   add("Mod", 2, 2, mod_expr, infer_elementwise);
-  add("PRelu", 2, 2, prelu_expr, infer_like_first);
   add("Pow", 2, 2, pow_expr, infer_elementwise);
-  add("Relu", 1, 1, relu_expr, infer_elementwise);
   add("Selu", 1, 1, selu_expr, infer_elementwise);
   add("Shrink", 1, 1, shrink_expr, infer_elementwise);
   add("SwiGLU", 2, 2, swiglu_expr, infer_like_first);

@@ -108,6 +108,11 @@ class Placement {
       if (from == to || life_[from].last != static_cast<int>(s) || life_[to].first != static_cast<int>(s)) continue;
       if (where_[from].kind != Location::kNull || where_[to].kind != Location::kNull) continue;
       if (low_.alias[static_cast<size_t>(in.id)].offset != 0 || bytes(static_cast<TensorId>(from)) != bytes(out)) continue;
+      // Another view of the same memory may be read in another order: x + x[0:1].
+      if (std::any_of(step.operands.begin(), step.operands.end(), [&](const Operand& o) {
+            return o.kind == Operand::kTensor && o.id != in.id && root(o.id) == from;
+          }))
+        continue;
       merged_[to] = static_cast<TensorId>(from);
       life_[from].last = life_[to].last;
     }
@@ -159,7 +164,6 @@ class Placement {
       else
         planned.operands.emplace_back();
     }
-    plan_.scratch_bytes = std::max(plan_.scratch_bytes, low_.steps[s].scratch);
     planned.step = std::move(low_.steps[s]);
     plan_.steps.push_back(std::move(planned));
   }
@@ -190,7 +194,10 @@ void bind_kernel(PlannedStep& p, const Node& node, const std::vector<Specialised
     }
   p.function = find_native_kernel(p.step.kernel);
   if (!p.function) fail(ErrorKind::Internal, "{}: there is no kernel {}", node.label(), p.step.kernel);
-  if (p.step.expr) p.program = make_program(*p.step.expr);
+  if (p.step.expr) {
+    p.program = make_program(*p.step.expr);
+    p.step.scratch = std::max(p.step.scratch, program_scratch_bytes(*p.program));
+  }
 }
 
 }  // namespace
@@ -201,7 +208,10 @@ Plan make_plan(const Graph& g, const std::vector<std::vector<int64_t>>& input_di
   plan.targets = targets;
   Lowered low = lower_graph(g, input_dims, targets, known);
   Placement(g, low, plan).run();
-  for (PlannedStep& p : plan.steps) bind_kernel(p, g.nodes[static_cast<size_t>(p.node)], kernels);
+  for (PlannedStep& p : plan.steps) {
+    bind_kernel(p, g.nodes[static_cast<size_t>(p.node)], kernels);
+    plan.scratch_bytes = std::max(plan.scratch_bytes, p.step.scratch);
+  }
   plan.infos = std::move(low.infos);
   return plan;
 }

@@ -1,0 +1,64 @@
+"""Ingot turns models into small, fast, self-contained CPU programs.
+
+    graph = ingot.compile("model.onnx")
+    outputs = graph.inference([input_ids, mask])
+    graph.save("ir_path")
+    graph.emit("model.so")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ingot._ingot import FusionEntry, Graph, Node, Port, __version__, _open
+from ingot.errors import (
+    Error,
+    InternalError,
+    InvalidInputError,
+    InvalidModelError,
+    IoError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "Error",
+    "FusionEntry",
+    "Graph",
+    "InternalError",
+    "InvalidInputError",
+    "InvalidModelError",
+    "IoError",
+    "Node",
+    "Port",
+    "UnsupportedError",
+    "__version__",
+    "compile",
+    "load",
+]
+
+
+def compile(
+    path: str | os.PathLike[str],
+    *,
+    patterns: Mapping[str, bool] | None = None,
+    opt_level: int = 3,
+    march: str = "native",
+    threads: int = 0,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Graph:
+    """Reads a model and optimises it; machine code is made when it first runs or is emitted.
+
+    patterns switches fusions by name, shapes fixes the shapes of inputs (-1 leaves a dim free), march is native,
+    x86-64-v3 or x86-64-v2, threads 0 takes what the process may use.
+    """
+    fixed = {name: list(shape) for name, shape in (shapes or {}).items()}
+    return _open(path, dict(patterns or {}), opt_level, march, threads, fixed, False)
+
+
+def load(path: str | os.PathLike[str], *, threads: int = 0) -> Graph:
+    """Reads an IR folder, an .onnx file or a model.so. A library is code: load only those you trust."""
+    return _open(path, {}, 3, "native", threads, {}, True)

@@ -1,0 +1,38 @@
+"""What can go wrong, by kind. Every error says what failed and where; `hint` says what to do about it."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """Base of all errors Ingot raises on purpose."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\nhint: {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[type[Error], tuple[str, str]]:
+        return type(self), (self.message, self.hint)
+
+
+class InvalidModelError(Error):
+    """A model file, IR or graph that breaks its own rules."""
+
+
+class UnsupportedError(Error):
+    """A valid request that Ingot does not serve."""
+
+
+class InvalidInputError(Error):
+    """Tensors, shapes or options given by the caller."""
+
+
+class IoError(Error, OSError):
+    """A file that cannot be read or written."""
+
+
+class InternalError(Error):
+    """A broken promise of Ingot's own: please report it."""

@@ -1,0 +1,11 @@
+// The version of the project, as CMake read it from pyproject.toml.
+#pragma once
+
+namespace ingot {
+
+#ifndef INGOT_VERSION
+#define INGOT_VERSION "0.0.0"
+#endif
+inline constexpr const char* kVersion = INGOT_VERSION;
+
+}  // namespace ingot

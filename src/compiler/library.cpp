@@ -1,0 +1,161 @@
+#include "compiler/library.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace ingot {
+namespace {
+
+std::vector<Port> ports_of(const Graph& graph, const std::vector<TensorId>& ids) {
+  std::vector<Port> out;
+  for (TensorId id : ids) {
+    const Tensor& t = graph.tensor(id);
+    out.push_back({t.name, t.info.dtype, t.info.shape});
+  }
+  return out;
+}
+
+Dim dim_from_json(const nlohmann::json& d) {
+  if (d.is_number_integer()) return d.get<int64_t>();
+  const auto text = d.get<std::string>();
+  return text == "?" ? Dim::unknown() : Dim::symbol(text);
+}
+
+std::vector<Port> ports_from_json(const nlohmann::json& list) {
+  std::vector<Port> out;
+  for (const auto& entry : list) {
+    Port port;
+    port.name = entry.at("name").get<std::string>();
+    const auto dtype = entry.at("dtype").get<std::string>();
+    port.dtype = dtype_from_name(dtype).value_or(DType::Undefined);
+    if (port.dtype == DType::Undefined) invalid_model("the signature has an unknown element type '{}'", dtype);
+    if (const auto& shape = entry.at("shape"); shape.is_array()) {
+      port.shape.emplace();
+      for (const auto& d : shape) port.shape->push_back(dim_from_json(d));
+    }
+    out.push_back(std::move(port));
+  }
+  return out;
+}
+
+ingot_tensor to_c(const TensorView& view, const Port& port) {
+  ingot_tensor t{};
+  if (view.dims.size() > INGOT_MAX_RANK)
+    invalid_input("input '{}' has rank {}; the C interface takes at most {}", port.name, view.dims.size(),
+                  INGOT_MAX_RANK);
+  int64_t elements = 1;
+  t.rank = static_cast<int32_t>(view.dims.size());
+  for (size_t i = 0; i < view.dims.size(); i++) {
+    t.dims[i] = view.dims[i];
+    elements *= view.dims[i];
+  }
+  t.data = view.data;
+  t.dtype = static_cast<int32_t>(view.dtype);
+  t.bytes = static_cast<size_t>(byte_size(view.dtype, elements));
+  return t;
+}
+
+}  // namespace
+
+std::vector<Port> input_ports(const Graph& graph) { return ports_of(graph, graph.inputs); }
+std::vector<Port> output_ports(const Graph& graph) { return ports_of(graph, graph.outputs); }
+
+LibraryModel::LibraryModel(const std::string& path, int threads) {
+  // An absolute path: dlopen looks for a bare name in the system's folders instead of here.
+  const std::string absolute = std::filesystem::absolute(path).string();
+  if (!std::filesystem::exists(absolute)) throw Error(ErrorKind::Io, fmt::format("{}: no such file", path));
+  handle_ = dlopen(absolute.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle_) {
+    const char* why = dlerror();
+    throw Error(ErrorKind::Io,
+                fmt::format("{}: cannot be loaded as a library: {}", path, why ? why : "unknown reason"));
+  }
+  auto symbol = [&]<class Fn>(Fn& fn, const char* name) {
+    fn = reinterpret_cast<Fn>(dlsym(handle_, name));
+    if (fn) return;
+    dlclose(handle_);
+    throw Error(ErrorKind::InvalidModel, fmt::format("{}: does not export '{}'", path, name),
+                "only libraries made by `ingot compile -o model.so` or Graph.emit can be loaded");
+  };
+  ingot_api_version_fn version = nullptr;
+  ingot_create_fn create = nullptr;
+  symbol(version, "ingot_api_version");
+  symbol(create, "ingot_create");
+  symbol(destroy_, "ingot_destroy");
+  symbol(signature_, "ingot_signature");
+  symbol(run_, "ingot_run");
+  symbol(release_, "ingot_release");
+  symbol(error_, "ingot_error");
+  if (const int found = version(); found != INGOT_API_VERSION) {
+    dlclose(handle_);
+    throw Error(ErrorKind::Unsupported,
+                fmt::format("{}: made for interface version {}, this is version {}", path, found, INGOT_API_VERSION),
+                "compile the model again with this version of Ingot");
+  }
+  try {
+    if (const ingot_status status = create(threads, &model_); status != INGOT_OK) raise(status);
+    read_signature(path);
+  } catch (...) {
+    if (model_) destroy_(model_);
+    dlclose(handle_);
+    throw;
+  }
+}
+
+LibraryModel::~LibraryModel() {
+  destroy_(model_);
+  dlclose(handle_);
+}
+
+void LibraryModel::read_signature(const std::string& path) {
+  try {
+    const auto json = nlohmann::json::parse(signature_(model_));
+    inputs_ = ports_from_json(json.at("inputs"));
+    outputs_ = ports_from_json(json.at("outputs"));
+  } catch (const nlohmann::json::exception& e) {
+    throw Error(ErrorKind::InvalidModel, fmt::format("{}: its signature cannot be read: {}", path, e.what()));
+  }
+}
+
+void LibraryModel::raise(ingot_status status) const {
+  // The text carries its own hint line: taken apart so that it is not printed twice.
+  std::string text = error_(), hint;
+  if (const size_t at = text.find("\nhint: "); at != std::string::npos) {
+    hint = text.substr(at + 7);
+    text.resize(at);
+  }
+  throw Error(static_cast<ErrorKind>(status), text, hint);
+}
+
+void LibraryModel::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate) {
+  if (inputs.size() != inputs_.size())
+    invalid_input("the model has {} inputs, {} were given", inputs_.size(), inputs.size());
+  std::vector<ingot_tensor> in, out(outputs_.size());
+  for (size_t i = 0; i < inputs.size(); i++) in.push_back(to_c(inputs[i], inputs_[i]));
+  // Outputs of fixed size are written where the caller wants them; the others the library allocates and we copy.
+  std::vector<bool> ours(out.size(), false);
+  for (size_t i = 0; i < out.size(); i++) {
+    const Port& port = outputs_[i];
+    if (!port.shape || !is_const(*port.shape)) continue;
+    TensorView view{port.dtype, numbers(*port.shape), nullptr};
+    view.data = allocate(i, view.dtype, view.dims);
+    out[i] = to_c(view, port);
+    ours[i] = true;
+  }
+  if (const ingot_status status = run_(model_, in.data(), in.size(), out.data(), out.size()); status != INGOT_OK)
+    raise(status);
+  for (size_t i = 0; i < out.size(); i++) {
+    if (ours[i]) continue;
+    const std::vector<int64_t> dims(out[i].dims, out[i].dims + out[i].rank);
+    void* to = allocate(i, static_cast<DType>(out[i].dtype), dims);
+    if (out[i].bytes) std::memcpy(to, out[i].data, out[i].bytes);
+    release_(&out[i]);
+  }
+}
+
+}  // namespace ingot

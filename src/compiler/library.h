@@ -1,0 +1,51 @@
+// A model.so, opened: the C interface of include/ingot/ingot.h behind the calls a Session has, so that the command
+// line and the Python package treat both alike. A library is code: it is opened only when the user names it.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dim.h"
+#include "base/dtype.h"
+#include "ingot/ingot.h"
+#include "runtime/session.h"
+
+namespace ingot {
+
+// One input or output of a model: what a caller has to know of it.
+struct Port {
+  std::string name;
+  DType dtype = DType::Undefined;
+  std::optional<Shape> shape;  // absent: rank unknown
+};
+
+std::vector<Port> input_ports(const Graph&);
+std::vector<Port> output_ports(const Graph&);
+
+class LibraryModel {
+ public:
+  // Throws Io when the file is missing or no library, InvalidModel when it does not export the interface.
+  explicit LibraryModel(const std::string& path, int threads = 0);
+  ~LibraryModel();
+  LibraryModel(const LibraryModel&) = delete;
+  LibraryModel& operator=(const LibraryModel&) = delete;
+
+  const std::vector<Port>& inputs() const { return inputs_; }
+  const std::vector<Port>& outputs() const { return outputs_; }
+  void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate);
+
+ private:
+  void read_signature(const std::string& path);
+  [[noreturn]] void raise(ingot_status) const;
+
+  void* handle_ = nullptr;
+  ingot_model* model_ = nullptr;
+  ingot_destroy_fn destroy_ = nullptr;
+  ingot_signature_fn signature_ = nullptr;
+  ingot_run_fn run_ = nullptr;
+  ingot_release_fn release_ = nullptr;
+  ingot_error_fn error_ = nullptr;
+  std::vector<Port> inputs_, outputs_;
+};
+
+}  // namespace ingot

@@ -1,0 +1,41 @@
+// Tensors across the border to Python: numpy arrays directly, everything else through DLPack.
+// Contiguous memory is used where it lies; other layouts are copied. Element types are never converted.
+#pragma once
+#include <nanobind/nanobind.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/session.h"
+
+namespace ingot::python {
+
+namespace nb = nanobind;
+
+// Loads numpy's C interface; called once when the module is imported.
+void import_numpy();
+
+// The numpy name of an element type ("float32", "bfloat16"), or Ingot's own where numpy has none.
+std::string numpy_name(DType);
+
+// Reads `object` as the input `name`: fills the view, and returns what keeps its memory alive.
+nb::object read_array(nb::handle object, const std::string& name, TensorView& view);
+
+// Memory an output is written to, without the GIL; then handed to numpy.
+class OutputBuffer {
+ public:
+  OutputBuffer() = default;
+  OutputBuffer(OutputBuffer&& other) noexcept;
+  OutputBuffer& operator=(OutputBuffer&&) = delete;
+  ~OutputBuffer();
+
+  void* allocate(DType, const std::vector<int64_t>& dims);
+  nb::object to_numpy();  // gives the memory away
+
+ private:
+  DType dtype_ = DType::Undefined;
+  std::vector<int64_t> dims_;
+  void* data_ = nullptr;
+};
+
+}  // namespace ingot::python

@@ -1,0 +1,261 @@
+#include "python/graph.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+
+namespace ingot::python {
+namespace {
+
+bool is_elf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  char magic[4] = {};
+  file.read(magic, 4);
+  return file.gcount() == 4 && std::string_view(magic, 4) ==
+                                   "\x7f"
+                                   "ELF";
+}
+
+std::string list_names(const std::vector<Port>& ports) {
+  std::string out;
+  for (const Port& p : ports) out += (out.empty() ? "'" : ", '") + p.name + "'";
+  return out.empty() ? "none" : out;
+}
+
+nb::object attribute_value(const Attribute& attribute) {
+  return std::visit(
+      [](const auto& value) -> nb::object {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, ConstantPtr>) {
+          OutputBuffer buffer;
+          void* to = buffer.allocate(value->dtype, value->dims);
+          std::copy(value->bytes.begin(), value->bytes.end(), static_cast<std::byte*>(to));
+          return buffer.to_numpy();
+        } else if constexpr (std::is_same_v<T, GraphPtr>) {
+          return nb::str(fmt::format("<graph '{}' with {} nodes>", value->name, value->nodes.size()).c_str());
+        } else if constexpr (std::is_same_v<T, std::string>) {
+          return nb::str(value.c_str(), value.size());
+        } else if constexpr (std::is_same_v<T, int64_t>) {
+          return nb::int_(value);
+        } else if constexpr (std::is_same_v<T, float>) {
+          return nb::float_(value);
+        } else {
+          nb::list list;
+          for (const auto& item : value) list.append(item);
+          return list;
+        }
+      },
+      attribute);
+}
+
+}  // namespace
+
+// The arguments of one call. Kept per thread between calls so that a call allocates nothing of its own; taken out
+// while in use, since reading an argument may run Python code that calls a model in turn.
+struct PyGraph::Inputs {
+  std::vector<TensorView> views;
+  std::vector<nb::object> keep;
+};
+
+std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOptions& options,
+                                       const SessionOptions& session_options, bool allow_library) {
+  auto self = std::make_unique<PyGraph>();
+  self->path_ = path;
+  self->options_ = options;
+  self->session_options_ = session_options;
+  {
+    nb::gil_scoped_release unlocked;
+    if (std::filesystem::is_regular_file(path) && is_elf(path)) {
+      if (!allow_library)
+        throw Error(ErrorKind::InvalidInput, fmt::format("{}: is compiled already", path), "load it with ingot.load");
+      self->library_ = std::make_unique<LibraryModel>(path, session_options.threads);
+      self->inputs_ = self->library_->inputs();
+      self->outputs_ = self->library_->outputs();
+    } else {
+      self->graph_ = load_model(path, options);
+      if (!std::filesystem::is_directory(path)) optimise(*self->graph_, options, &self->report_);
+      self->inputs_ = input_ports(*self->graph_);
+      self->outputs_ = output_ports(*self->graph_);
+    }
+  }
+  self->name_ports();
+  return self;
+}
+
+// Names as interned Python strings: dictionaries then find them by address.
+void PyGraph::name_ports() {
+  auto intern = [](const std::vector<Port>& ports, std::vector<nb::object>& names) {
+    for (const Port& p : ports) {
+      PyObject* name = PyUnicode_FromStringAndSize(p.name.data(), static_cast<Py_ssize_t>(p.name.size()));
+      if (!name) throw nb::python_error();
+      PyUnicode_InternInPlace(&name);
+      names.push_back(nb::steal(name));
+    }
+  };
+  intern(inputs_, input_names_);
+  intern(outputs_, output_names_);
+}
+
+Session& PyGraph::session() {
+  std::lock_guard lock(session_mutex_);
+  if (!session_) session_ = make_session(graph_, options_, session_options_);
+  return *session_;
+}
+
+const Graph& PyGraph::graph(const char* what) const {
+  if (!graph_)
+    throw Error(ErrorKind::Unsupported, fmt::format("{}: a compiled library has no {}", path_, what),
+                "load the .onnx file or the IR folder it was made from");
+  return *graph_;
+}
+
+int PyGraph::threads() {
+  if (library_) return session_options_.threads;
+  nb::gil_scoped_release unlocked;
+  return session().threads();
+}
+
+void PyGraph::read_inputs(nb::handle given, Inputs& in) const {
+  const size_t count = inputs_.size();
+  in.views.resize(count);
+  in.keep.resize(count);
+  auto read = [&](size_t i, PyObject* value) { in.keep[i] = read_array(value, inputs_[i].name, in.views[i]); };
+  PyObject* p = given.ptr();
+  if (PyList_Check(p) || PyTuple_Check(p)) {
+    const auto found = static_cast<size_t>(PySequence_Fast_GET_SIZE(p));
+    if (found != count)
+      throw Error(ErrorKind::InvalidInput, fmt::format("the model has {} inputs, {} were given", count, found),
+                  "its inputs are " + list_names(inputs_));
+    for (size_t i = 0; i < count; i++) read(i, PySequence_Fast_GET_ITEM(p, static_cast<Py_ssize_t>(i)));
+    return;
+  }
+  nb::object dict = nb::borrow(given);
+  if (!PyDict_Check(p)) {
+    // Tokenizers return mappings that are no dicts.
+    if (!PyMapping_Check(p) || !PyObject_HasAttrString(p, "keys"))
+      throw Error(
+          ErrorKind::InvalidInput,
+          fmt::format("inputs have to be a list, a tuple or a dict, not a {}", nb::type_name(given.type()).c_str()),
+          "for a model with one input: graph.inference([array])");
+    dict = nb::steal(PyDict_New());
+    if (PyDict_Update(dict.ptr(), p) < 0) throw nb::python_error();
+    p = dict.ptr();
+  }
+  for (size_t i = 0; i < count; i++) {
+    PyObject* value = PyDict_GetItemWithError(p, input_names_[i].ptr());
+    if (!value) {
+      if (PyErr_Occurred()) throw nb::python_error();
+      throw Error(ErrorKind::InvalidInput, fmt::format("input '{}' is missing", inputs_[i].name),
+                  "the model's inputs are " + list_names(inputs_));
+    }
+    read(i, value);
+  }
+  if (static_cast<size_t>(PyDict_Size(p)) == count) return;
+  for (auto [key, value] : nb::borrow<nb::dict>(dict)) {
+    const std::string name = nb::str(key).c_str();
+    bool known = false;
+    for (const Port& port : inputs_) known = known || port.name == name;
+    if (!known)
+      throw Error(ErrorKind::InvalidInput, fmt::format("the model has no input '{}'", name),
+                  "its inputs are " + list_names(inputs_));
+  }
+}
+
+nb::object PyGraph::inference(nb::handle given) {
+  static thread_local Inputs spare;
+  Inputs in = std::move(spare);
+  read_inputs(given, in);
+  std::vector<OutputBuffer> out(outputs_.size());
+  {
+    nb::gil_scoped_release unlocked;
+    const OutputAllocator allocate = [&out](size_t i, DType dtype, const std::vector<int64_t>& dims) {
+      return out[i].allocate(dtype, dims);
+    };
+    if (library_)
+      library_->run(in.views, allocate);
+    else
+      session().run(in.views, allocate);
+  }
+  for (nb::object& o : in.keep) o.reset();
+  spare = std::move(in);
+  nb::object result = nb::steal(PyDict_New());
+  for (size_t i = 0; i < out.size(); i++)
+    if (PyDict_SetItem(result.ptr(), output_names_[i].ptr(), out[i].to_numpy().ptr()) < 0) throw nb::python_error();
+  return result;
+}
+
+nb::object PyGraph::call(const nb::args& args, const nb::kwargs& kwargs) {
+  if (args.size() && kwargs.size()) invalid_input("inputs are given by position or by name, not both");
+  return kwargs.size() ? inference(kwargs) : inference(args);
+}
+
+nb::object PyGraph::dump_tensors(const std::vector<std::string>& names, nb::handle given) {
+  graph("tensors inside to look at");
+  Inputs in;
+  read_inputs(given, in);
+  std::vector<std::pair<std::string, OutputBuffer>> found;
+  {
+    nb::gil_scoped_release unlocked;
+    session().run_and_keep(in.views, names, [&found](const std::string& name, const TensorView& view) {
+      found.emplace_back(name, OutputBuffer());
+      void* to = found.back().second.allocate(view.dtype, view.dims);
+      int64_t elements = 1;
+      for (int64_t d : view.dims) elements *= d;
+      std::copy_n(static_cast<const std::byte*>(view.data), byte_size(view.dtype, elements),
+                  static_cast<std::byte*>(to));
+    });
+  }
+  nb::dict result;
+  for (auto& [name, buffer] : found) result[name.c_str()] = buffer.to_numpy();
+  return result;
+}
+
+void PyGraph::save(const std::string& folder) const {
+  const Graph& g = graph("graph to save");
+  nb::gil_scoped_release unlocked;
+  save_ir(g, folder);
+}
+
+void PyGraph::emit(const std::string& path) const {
+  graph("graph to emit again");
+  nb::gil_scoped_release unlocked;
+  emit_library(graph_, path, options_);
+}
+
+std::string PyGraph::yaml() const { return to_yaml(graph("graph to print")); }
+
+std::vector<NodeInfo> PyGraph::nodes() const {
+  const Graph& g = graph("nodes to list");
+  auto names = [&g](const std::vector<TensorId>& ids) {
+    std::vector<std::string> out;
+    for (TensorId id : ids) out.push_back(id == kNoTensor ? "" : g.tensor(id).name);
+    return out;
+  };
+  std::vector<NodeInfo> out;
+  for (const Node& node : g.nodes) {
+    NodeInfo info;
+    info.name = node.name;
+    info.op = node.domain.empty() ? node.op : node.domain + "." + node.op;
+    info.inputs = names(node.inputs);
+    info.outputs = names(node.outputs);
+    info.origins = node.origins;
+    for (const auto& [name, value] : node.attrs) info.attrs[name.c_str()] = attribute_value(value);
+    out.push_back(std::move(info));
+  }
+  return out;
+}
+
+std::string PyGraph::repr() const {
+  auto signature = [](const std::vector<Port>& ports) {
+    std::string out;
+    for (const Port& p : ports)
+      out +=
+          fmt::format("{}{}: {}{}", out.empty() ? "" : ", ", p.name, name(p.dtype), p.shape ? str(*p.shape) : "[...]");
+    return out;
+  };
+  const std::string what = library_ ? "library" : fmt::format("{} nodes", graph_->nodes.size());
+  return fmt::format("<ingot.Graph '{}': ({}) -> ({}), {}>", path_, signature(inputs_), signature(outputs_), what);
+}
+
+}  // namespace ingot::python

@@ -1,0 +1,61 @@
+// What Python calls a Graph: a graph that can be saved, emitted and run, or a loaded model.so that can only be run.
+#pragma once
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "compiler/compiler.h"
+#include "compiler/library.h"
+#include "python/arrays.h"
+
+namespace ingot::python {
+
+struct NodeInfo {
+  std::string name, op;  // op with its domain where it is not ONNX's own: "ingot.Gelu"
+  std::vector<std::string> inputs, outputs, origins;
+  nb::dict attrs;
+};
+
+class PyGraph {
+ public:
+  // Reads an .onnx file, an IR folder or a model.so, by what the path is; runs the passes unless it is IR.
+  static std::unique_ptr<PyGraph> open(const std::string& path, const CompileOptions&, const SessionOptions&,
+                                       bool allow_library);
+
+  const std::string& path() const { return path_; }
+  bool is_library() const { return library_ != nullptr; }
+  const std::vector<Port>& inputs() const { return inputs_; }
+  const std::vector<Port>& outputs() const { return outputs_; }
+  const FusionReport& report() const { return report_; }
+  int threads();
+
+  nb::object inference(nb::handle inputs);
+  nb::object call(const nb::args&, const nb::kwargs&);
+  nb::object dump_tensors(const std::vector<std::string>& names, nb::handle inputs);
+  void save(const std::string& folder) const;
+  void emit(const std::string& path) const;
+  std::string yaml() const;
+  std::vector<NodeInfo> nodes() const;
+  std::string repr() const;
+
+ private:
+  struct Inputs;
+  void name_ports();
+  Session& session();
+  const Graph& graph(const char* what) const;
+  void read_inputs(nb::handle given, Inputs&) const;
+
+  std::string path_;
+  CompileOptions options_;
+  SessionOptions session_options_;
+  FusionReport report_;
+  std::shared_ptr<Graph> graph_;
+  std::unique_ptr<LibraryModel> library_;
+  std::vector<Port> inputs_, outputs_;
+  std::vector<nb::object> input_names_, output_names_;
+  std::mutex session_mutex_;  // guards the making of session_
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace ingot::python

@@ -1,0 +1,156 @@
+// The Python module ingot._ingot: thin bindings over src/compiler. The package python/ingot re-exports them.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "base/error.h"
+#include "cli/fma_peak.h"
+#include "cli/version.h"
+#include "python/arrays.h"
+#include "python/graph.h"
+
+namespace ingot::python {
+namespace {
+
+// The exception classes live in python/ingot/errors.py, where they can inherit and carry a hint.
+const char* class_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::InvalidModel:
+      return "InvalidModelError";
+    case ErrorKind::Unsupported:
+      return "UnsupportedError";
+    case ErrorKind::InvalidInput:
+      return "InvalidInputError";
+    case ErrorKind::Io:
+      return "IoError";
+    case ErrorKind::Internal:
+      break;
+  }
+  return "InternalError";
+}
+
+void translate(const std::exception_ptr& pointer, void*) {
+  try {
+    std::rethrow_exception(pointer);
+  } catch (const Error& e) {
+    nb::object type = nb::module_::import_("ingot.errors").attr(class_of(e.kind()));
+    nb::object error = type(e.message(), e.hint());
+    PyErr_SetObject(type.ptr(), error.ptr());
+  }
+}
+
+nb::object shape_of(const Port& port) {
+  if (!port.shape) return nb::none();
+  nb::list dims;
+  for (const Dim& d : *port.shape) {
+    if (d.is_const())
+      dims.append(d.value());
+    else
+      dims.append(d.str());
+  }
+  return nb::tuple(dims);
+}
+
+std::string file_path(nb::handle path) {
+  nb::object text = nb::steal(PyOS_FSPath(path.ptr()));
+  if (!text.is_valid()) throw nb::python_error();
+  return nb::cast<std::string>(text);
+}
+
+std::unique_ptr<PyGraph> open(nb::handle path, std::map<std::string, bool> patterns, int opt_level,
+                              const std::string& march, int threads, std::map<std::string, std::vector<int64_t>> shapes,
+                              bool allow_library) {
+  CompileOptions options;
+  options.patterns = std::move(patterns);
+  options.opt_level = opt_level;
+  options.march = march;
+  options.shapes = std::move(shapes);
+  SessionOptions session;
+  session.threads = threads;
+  return PyGraph::open(file_path(path), options, session, allow_library);
+}
+
+std::string repr_of(const Port& p) {
+  return fmt::format("Port(name='{}', dtype='{}', shape={})", p.name, numpy_name(p.dtype),
+                     nb::repr(shape_of(p)).c_str());
+}
+
+}  // namespace
+}  // namespace ingot::python
+
+NB_MODULE(_ingot, m) {
+  using namespace ingot;
+  using namespace ingot::python;
+  using nb::literals::operator""_a;
+  import_numpy();
+  nb::register_exception_translator(translate);
+  m.doc() = "The compiled part of Ingot; use the names the package `ingot` exports.";
+  m.attr("__version__") = kVersion;
+
+  nb::class_<Port>(m, "Port", "An input or output of a model.")
+      .def_ro("name", &Port::name)
+      .def_prop_ro(
+          "dtype", [](const Port& p) { return numpy_name(p.dtype); }, "numpy's name of the element type.")
+      .def_prop_ro("shape", shape_of, nb::sig("def shape(self) -> tuple[int | str, ...] | None"),
+                   "Numbers, and names for dims that are not fixed; None when even the rank is not known.")
+      .def("__repr__", repr_of);
+
+  nb::class_<NodeInfo>(m, "Node", "A node of the graph, as it is now.")
+      .def_ro("name", &NodeInfo::name)
+      .def_ro("op", &NodeInfo::op, "The operator; those that are not ONNX's own have their domain in front.")
+      .def_ro("inputs", &NodeInfo::inputs, "Names of tensors; '' where an optional operand is absent.")
+      .def_ro("outputs", &NodeInfo::outputs)
+      .def_ro("attrs", &NodeInfo::attrs)
+      .def_ro("origins", &NodeInfo::origins, "Names of the ONNX nodes it came from.")
+      .def("__repr__", [](const NodeInfo& n) { return fmt::format("<ingot.Node {} '{}'>", n.op, n.name); });
+
+  nb::class_<FusionReport::Entry>(m, "FusionEntry", "What one fusion did at one node.")
+      .def_ro("fusion", &FusionReport::Entry::fusion)
+      .def_ro("node", &FusionReport::Entry::node)
+      .def_ro("outcome", &FusionReport::Entry::outcome, "'matched', or what stopped it.")
+      .def("__repr__", [](const FusionReport::Entry& e) {
+        return fmt::format("<ingot.FusionEntry {} at {}: {}>", e.fusion, e.node, e.outcome);
+      });
+
+  nb::class_<PyGraph>(m, "Graph", "A model: it can be run, saved as Engine IR, and emitted as a library.")
+      .def("inference", &PyGraph::inference, "inputs"_a,
+           nb::sig("def inference(self, inputs: collections.abc.Sequence[typing.Any] | "
+                   "collections.abc.Mapping[str, typing.Any]) -> dict[str, typing.Any]"),
+           "Runs the model. inputs: a list or tuple in the order of `inputs`, or a dict by name; numpy arrays, torch\n"
+           "tensors or anything with __dlpack__. Returns numpy arrays by name, in the order of `outputs`.")
+      .def("__call__", &PyGraph::call,
+           nb::sig("def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> dict[str, typing.Any]"),
+           "inference with the inputs as arguments, by position or by name.")
+      .def("dump_tensors", &PyGraph::dump_tensors, "names"_a, "inputs"_a,
+           nb::sig("def dump_tensors(self, names: collections.abc.Sequence[str], inputs: "
+                   "collections.abc.Sequence[typing.Any] | "
+                   "collections.abc.Mapping[str, typing.Any]) -> dict[str, typing.Any]"),
+           "Runs the model and returns the values of any of its tensors, also those inside.")
+      .def(
+          "save", [](const PyGraph& g, nb::handle folder) { g.save(file_path(folder)); }, "folder"_a,
+          nb::sig("def save(self, folder: str | os.PathLike[str]) -> None"),
+          "Writes Engine IR: folder/graph.yaml and folder/weights.bin.")
+      .def(
+          "emit", [](const PyGraph& g, nb::handle path) { g.emit(file_path(path)); }, "path"_a,
+          nb::sig("def emit(self, path: str | os.PathLike[str]) -> None"),
+          "Writes a native library with the C interface of ingot/ingot.h.")
+      .def_prop_ro("path", &PyGraph::path, "What the graph was read from.")
+      .def_prop_ro("is_library", &PyGraph::is_library, "True for a loaded model.so, which can only be run.")
+      .def_prop_ro("inputs", &PyGraph::inputs)
+      .def_prop_ro("outputs", &PyGraph::outputs)
+      .def_prop_ro("nodes", &PyGraph::nodes)
+      .def_prop_ro("yaml", &PyGraph::yaml, "The graph as Engine IR text, without the weights.")
+      .def_prop_ro(
+          "report", [](const PyGraph& g) { return g.report().entries; }, "What each fusion did and did not do.")
+      .def_prop_ro("threads", &PyGraph::threads, "Threads a run may use (0: the library's own default).")
+      .def("__repr__", &PyGraph::repr);
+
+  m.def("_open", &open, "path"_a, "patterns"_a, "opt_level"_a, "march"_a, "threads"_a, "shapes"_a, "allow_library"_a,
+        nb::sig("def _open(path: str | os.PathLike[str], patterns: collections.abc.Mapping[str, bool], opt_level: int, "
+                "march: str, threads: int, shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]], "
+                "allow_library: bool) -> Graph"));
+  m.def("fma_peak", &fma_peak, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
+        "fp32 multiply-adds per second this core does now, in units of 1e9; 0 without AVX2 and FMA.");
+}
