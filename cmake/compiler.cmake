@@ -29,6 +29,8 @@ target_compile_options(ingot_codegen PRIVATE -fno-rtti)
 
 add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp ${embedded}
   $<TARGET_OBJECTS:ingot_codegen> $<TARGET_OBJECTS:ingot_runtime> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS})
+target_precompile_headers(ingot_core PRIVATE <algorithm> <map> <memory> <string> <vector> ${SRC}/ops/op.h)
+set_source_files_properties(${embedded} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 set_source_files_properties(${INGOT_KERNEL_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 add_dependencies(ingot_core ingot_native_kernels)
 target_link_libraries(ingot_core PUBLIC ingot_onnx_schema)
