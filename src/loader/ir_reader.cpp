@@ -3,7 +3,7 @@
 #include <unordered_map>
 
 #include "base/checked.h"
-#include "base/hash.h"
+#include "loader/ir_checksums.h"
 #include "loader/ir_dim.h"
 #include "loader/ir_tree.h"
 #include "loader/ir_values.h"
@@ -17,7 +17,7 @@ constexpr int64_t kAlignment = 64;
 struct Weights {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
-  bool verify;
+  std::vector<Checksum>* checksums;  // to be compared when the graph is read
 };
 
 DType read_dtype(const IrTree& t) {
@@ -70,9 +70,7 @@ ConstantPtr read_located(const IrTree& t, DType dtype, std::vector<int64_t> dims
   if (size != expected) location.fail("the shape takes {} bytes, the location has {}", expected, size);
   c->bytes = weights.bytes.subspan(static_cast<size_t>(offset), static_cast<size_t>(size));
   c->owner = weights.owner;
-  const IrTree& checksum = t.need("checksum");
-  if (weights.verify && hash64_hex(c->bytes) != checksum.name())
-    checksum.fail("checksum mismatch: the file has {}, the weights have {}", checksum.text, hash64_hex(c->bytes));
+  weights.checksums->push_back({c->bytes, &t.need("checksum").expect(IrTree::Scalar)});
   return c;
 }
 
@@ -201,10 +199,12 @@ std::shared_ptr<Graph> read_graph(std::string_view yaml, std::span<const std::by
                                   std::shared_ptr<const void> owner, const IrReadOptions& options) try {
   const IrTree root = parse_ir_tree(yaml);
   check_header(root, weights.size());
-  const Weights located{weights, std::move(owner), options.verify_checksums};
+  std::vector<Checksum> checksums;
+  const Weights located{weights, std::move(owner), &checksums};
   GraphPtr graph = GraphReader(located, 0).read(root);
   if (graph->outputs.empty()) root.need("outputs").fail("the graph has no outputs");
   verify(*graph);
+  if (options.verify_checksums) verify_checksums(checksums);
   return graph;
 } catch (const Error& e) {
   throw e.at(options.name);

@@ -48,10 +48,12 @@ GraphPtr sample() {
   g->name = "a \"model\": #1";
   g->metadata = {{"author", "someone\n else"}, {"", "empty"}};
   const Dim seq = Dim::symbol("seq"), batch = Dim::symbol("batch");
-  const TensorId x = g->add_tensor("x", typed(DType::F32, {batch, seq * 2 + 1, floor_div(seq, 3), min(seq, batch), Dim::unknown()}));
+  const TensorId x =
+      g->add_tensor("x", typed(DType::F32, {batch, seq * 2 + 1, floor_div(seq, 3), min(seq, batch), Dim::unknown()}));
   const TensorId w = g->add_constant("null", make_constant(DType::F32, {40}, ramp(40)));
   const TensorId axes = g->add_constant("1", make_constant(DType::I64, {2}, std::vector<int64_t>{-1, INT64_MIN}));
-  const TensorId names = g->add_constant("na\xc3\xafve: name, [x]", strings({"a", "", "\xff\x00 bytes", "true", "\xc3\xa9"}));
+  const TensorId names =
+      g->add_constant("na\xc3\xafve: name, [x]", strings({"a", "", "\xff\x00 bytes", "true", "\xc3\xa9"}));
   const TensorId half = g->add_constant("half", make_constant(DType::F16, {1}, std::vector<uint16_t>{0x3c00}));
   const TensorId nan = g->add_constant("nan", make_constant(DType::F32, {}, std::vector<uint32_t>{0x7fc00001}));
   const TensorId empty = g->add_constant("empty", make_constant(DType::F16, {0, 3}, std::vector<uint16_t>{}));
@@ -121,7 +123,8 @@ TEST(Ir, DoesNotReplaceWhatIsNotAnIr) {
   Folder folder;
   std::filesystem::create_directory(folder / "mine");
   folder.write("mine/thesis.tex", "precious");
-  EXPECT_NE(error_of(ErrorKind::Io, [&] { save_ir(*sample(), folder / "mine"); }).find("thesis.tex"), std::string::npos);
+  EXPECT_NE(error_of(ErrorKind::Io, [&] { save_ir(*sample(), folder / "mine"); }).find("thesis.tex"),
+            std::string::npos);
   EXPECT_EQ(read_file(folder / "mine/thesis.tex"), "precious");
   folder.write("file", "precious");
   error_of(ErrorKind::Io, [&] { save_ir(*sample(), folder / "file"); });
@@ -145,8 +148,8 @@ TEST(Ir, EqualWeightsAreStoredOnceAndAligned) {
 
 TEST(Ir, DimensionsReadBack) {
   const Dim a = Dim::symbol("a"), b = Dim::symbol("b");
-  for (const Dim& d : {Dim(0), Dim(7), a, a + 1, a * 2 - 3, a * b * -1 + 4, floor_div(a + 1, Dim(2)) * 2 + b, max(a, b) + 1,
-                       Dim::symbol("?/layer/NonZero:0.1") * 2}) {
+  for (const Dim& d : {Dim(0), Dim(7), a, a + 1, a * 2 - 3, a * b * -1 + 4, floor_div(a + 1, Dim(2)) * 2 + b,
+                       max(a, b) + 1, Dim::symbol("?/layer/NonZero:0.1") * 2}) {
     auto back = parse_dim(d.str());
     ASSERT_TRUE(back) << d.str();
     EXPECT_EQ(*back, d) << d.str();
@@ -202,7 +205,8 @@ TEST(Ir, HandWrittenIsRead) {
   ASSERT_EQ(g->nodes.size(), 1u);
   EXPECT_EQ(g->tensor(g->outputs[0]).name, "y");  // made by the operator, not listed under tensors
   m.weights[3] = std::byte{1};
-  EXPECT_NE(error_of(ErrorKind::InvalidModel, [&] { read_graph(m.yaml, m.weights, nullptr); }).find("line 9: checksum mismatch"),
+  EXPECT_NE(error_of(ErrorKind::InvalidModel, [&] { read_graph(m.yaml, m.weights, nullptr); })
+                .find("line 9: checksum mismatch"),
             std::string::npos);
   read_graph(m.yaml, m.weights, nullptr, {.verify_checksums = false});
 }
@@ -252,7 +256,8 @@ TEST(Ir, WhatIsWrongIsNamedWithItsLine) {
       {"output: [y]", "output: [y], attr: {a: !!int 1}", "line 11: tags are not part"},
       {"output: [y]", "output: [y], attr: {a: 1, a: 2}", "line 11: the key 'a' is given twice"},
       {"output: [y]", "output: [y], attr: {a: {dtype: i8, shape: [1], value: [200]}}", "line 11: 200 does not fit"},
-      {"output: [y]", "output: [y], attr: {a: {dtype: i8, shape: [2], value: [20]}}", "line 11: 1 elements for a shape of 2"},
+      {"output: [y]", "output: [y], attr: {a: {dtype: i8, shape: [2], value: [20]}}",
+       "line 11: 1 elements for a shape of 2"},
       {"output: [y]", "output: [y], attr: {a: {dtype: f32, shape: [1], value: [20]}}", "line 11: '20' is not a float"},
       {"outputs: [y]", "outputs: []", "line 6: the graph has no outputs"},
       {"outputs: [y]", "outputs: [q]", "line 6: tensor 'q' is not known"},
@@ -272,8 +277,9 @@ TEST(Ir, WhatIsWrongIsNamedWithItsLine) {
 
 TEST(Ir, CyclesAreRefused) {
   Minimal m;
-  const std::string cycle = replaced(m.yaml, "{type: Add, input: [x, w], output: [y]}",
-                                     "{type: Add, input: [x, b], output: [a]}\n  b: {type: Neg, input: [a], output: [b]}");
+  const std::string cycle =
+      replaced(m.yaml, "{type: Add, input: [x, w], output: [y]}",
+               "{type: Add, input: [x, b], output: [a]}\n  b: {type: Neg, input: [a], output: [b]}");
   EXPECT_NE(m.error(replaced(replaced(cycle, "tensors:", "tensors:\n  a: {}\n  b: {}"), "outputs: [y]", "outputs: [b]"))
                 .find("operand 'b' is read before anything makes it"),
             std::string::npos);
@@ -315,7 +321,8 @@ TEST(Ir, MissingPartsOfTheFolder) {
   error_of(ErrorKind::Io, [&] { load_ir(folder / "none"); });
   save_ir(*sample(), folder / "ir");
   std::filesystem::resize_file(folder / "ir/weights.bin", 100);
-  EXPECT_NE(error_of(ErrorKind::InvalidModel, [&] { load_ir(folder / "ir"); }).find("the weights have 100 bytes"), std::string::npos);
+  EXPECT_NE(error_of(ErrorKind::InvalidModel, [&] { load_ir(folder / "ir"); }).find("the weights have 100 bytes"),
+            std::string::npos);
   std::filesystem::remove(folder / "ir/weights.bin");
   EXPECT_NE(error_of(ErrorKind::Io, [&] { load_ir(folder / "ir"); }).find("weights.bin"), std::string::npos);
 }
