@@ -78,7 +78,29 @@ INGOT_INLINE KernelStatus with_reduction(const P& p, W work) {
   });
 }
 
+template <class T>
+INGOT_INLINE KernelStatus max_unpool(const KernelCall* call, const MaxUnpoolParams& p) {
+  const T* in = static_cast<const T*>(call->operand[0]);
+  T* out = static_cast<T*>(call->operand[2]);
+  for (int64_t i = 0; i < p.count; i++) {
+    int64_t rest = static_cast<const int64_t*>(call->operand[1])[i], at = 0;
+    if (rest < 0) return kIndexOutOfRange;
+    for (int64_t d = p.rank - 1; d >= 0; d--) {
+      at += rest % p.dims[d] * p.stride[d];
+      rest /= p.dims[d];
+    }
+    if (rest != 0) return kIndexOutOfRange;
+    out[at] = in[i];
+  }
+  return kOk;
+}
+
 }  // namespace
+
+extern "C" KernelStatus ingot_max_unpool(const KernelCall* call) {
+  const auto& p = *reinterpret_cast<const MaxUnpoolParams*>(call->param);
+  return with_element_size(p.size, [&]<class T>() { return max_unpool<T>(call, p); });
+}
 
 extern "C" KernelStatus ingot_scatter_elements(const KernelCall* call) {
   const auto& p = *reinterpret_cast<const ScatterElementsParams*>(call->param);

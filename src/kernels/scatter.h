@@ -28,4 +28,11 @@ struct ScatterNDParams {
   int64_t dims[kMaxScatterRank], stride[kMaxScatterRank];  // of out, for the tuple, in elements
 };
 
+// MaxUnpool:  out[c] = in[i] for the coordinates c that indices[i] has in a tensor of `dims`. Operands: in, indices, out.
+// One unit does it all.
+struct MaxUnpoolParams {
+  int64_t rank, size, count;
+  int64_t dims[kMaxScatterRank], stride[kMaxScatterRank];  // stride: of out, in elements
+};
+
 }  // namespace ingot
