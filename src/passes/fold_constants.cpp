@@ -3,10 +3,7 @@
 
 #include "passes/constants.h"
 #include "passes/passes.h"
-#if __has_include("planner/evaluate.h")
 #include "planner/evaluate.h"
-#define INGOT_CAN_EVALUATE 1
-#endif
 
 namespace ingot {
 namespace {
@@ -68,16 +65,6 @@ bool worth_evaluating(const Graph& g, const Node& n) {
   return out <= kMaxBytes && (out <= kSmallBytes || out <= kMaxGrowth * in);
 }
 
-bool evaluate_node([[maybe_unused]] const Graph& g, [[maybe_unused]] const Node& n,
-                   [[maybe_unused]] std::vector<ConstantPtr>& out) {
-#ifdef INGOT_CAN_EVALUATE
-  return worth_evaluating(g, n) && evaluate(g, n, out);
-#else
-  (void)worth_evaluating;
-  return false;
-#endif
-}
-
 bool fold_node(Graph& g, const Node& n) {
   std::vector<ConstantPtr> out;
   for (TensorId t : n.outputs) out.push_back(t == kNoTensor ? nullptr : from_values(g.info(t)));
@@ -85,7 +72,7 @@ bool fold_node(Graph& g, const Node& n) {
   for (size_t i = 0; i < out.size(); i++) all &= n.outputs[i] == kNoTensor || out[i] != nullptr;
   if (!all) {
     out.clear();
-    if (!evaluate_node(g, n, out)) return false;
+    if (!worth_evaluating(g, n) || !evaluate(g, n, out, kMaxBytes)) return false;
   }
   for (size_t i = 0; i < n.outputs.size() && i < out.size(); i++) {
     if (n.outputs[i] == kNoTensor) continue;

@@ -112,23 +112,32 @@ bool axis_groups(const Shape& fine, const Shape& coarse, std::vector<size_t>& fi
   return at == fine.size();
 }
 
-// Reshape(Transpose(Reshape(x, a), p), b) -> Transpose(x, q) when a only joins neighbouring axes and b splits them
-// again. torch swaps the last two axes of any tensor in this way.
+// Reshape(Transpose(Reshape(x, a), p), b) -> Transpose(Reshape(x, c), q) when b only splits axes: c splits them before.
+// torch swaps the last two axes of any tensor in this way, and then c is the shape x has already.
 bool between_reshapes(Editor& e, Handle h) {
   const Node& n = e.node(h);
   const Node* t = e.maker(n.inputs[0], "Transpose");
   const Node* r = t ? e.maker(t->inputs[0], "Reshape") : nullptr;
-  if (!r || !e.info(r->inputs[0]).shape || !e.info(r->outputs[0]).shape || !e.info(n.outputs[0]).shape) return false;
-  const Shape& x = *e.info(r->inputs[0]).shape;
-  std::vector<size_t> first;
-  Perm p = transpose_perm(e, *t), q;
-  if (p.size() != e.info(r->outputs[0]).shape->size() || !axis_groups(x, *e.info(r->outputs[0]).shape, first))
+  if (!r || !e.info(t->outputs[0]).shape || !e.info(n.outputs[0]).shape) return false;
+  const Shape& out = *e.info(n.outputs[0]).shape;
+  std::vector<size_t> first;  // axes of `out` that each axis of the transposed tensor is split into
+  Perm p = transpose_perm(e, *t), q(out.size());
+  if (p.size() != e.info(t->outputs[0]).shape->size() || !axis_groups(out, *e.info(t->outputs[0]).shape, first))
     return false;
-  for (int64_t group : p)
-    for (size_t a = first[static_cast<size_t>(group)]; a < first[static_cast<size_t>(group) + 1]; a++)
-      q.push_back(static_cast<int64_t>(a));
-  if (!same_shape(permuted(x, q), *e.info(n.outputs[0]).shape)) return false;
-  set_transpose(e, h, r->inputs[0], q);
+  Shape split;
+  for (int64_t j : inverse(p))
+    for (size_t a = first[static_cast<size_t>(j)]; a < first[static_cast<size_t>(j) + 1]; a++) {
+      q[a] = static_cast<int64_t>(split.size());
+      split.push_back(out[a]);
+    }
+  TensorId x = r->inputs[0];
+  if (!e.info(x).shape) return false;
+  if (!same_shape(*e.info(x).shape, split)) {
+    auto reshaped = emit_reshape(e, n, x, split);
+    if (!reshaped) return false;
+    x = *reshaped;
+  }
+  set_transpose(e, h, x, q);
   return true;
 }
 
