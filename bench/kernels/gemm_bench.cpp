@@ -8,6 +8,12 @@
 using namespace ingot;
 using namespace ingot::kernel;
 
+static constexpr int kMatrices = 6;
+static float *a = measure::floats(1024 * 3072, 1), *w = measure::floats(3072 * 3072, 2, 0.05f),
+             *c = measure::floats(1024 * 3072, 3), *res = measure::floats(1024 * 3072, 4),
+             *bias = measure::floats(4096, 5), *packed = measure::floats(size_t(kMatrices) * 3072 * 800, 6),
+             *scratch = measure::floats(1 << 20, 7);
+
 enum EpilogueKind { kPlain, kBias, kGelu, kResidual };
 static constexpr const char* kEpilogueNames[] = {"plain", "bias", "gelu", "residual"};
 
@@ -31,25 +37,21 @@ extern "C" __attribute__((always_inline)) inline VF ingot_hook_epilogue(VF acc, 
   }
 }
 
-template <int M, int N, int K, int NR, int kind, int Slice = 0, int Blocks = 0>
+template <int M, int N, int K, int NR, int kind, int Slice = 0, int Blocks = 0, int Pack = 0>
 static __attribute__((noinline)) void gemm_of(void** operands, int64_t begin, int64_t end) {
   GemmParams p{};
-  p.panel = NR, p.b_packed = 1, p.k_slice = Slice ? Slice : gemm_k_slice(K),
+  p.panel = NR, p.b_packed = 1, p.a_packing = Pack, p.k_slice = Slice ? Slice : gemm_k_slice(K),
   p.m_blocks = Blocks ? Blocks : gemm_m_blocks(M);
   p.m = M, p.n = N, p.k = K, p.batch[0] = p.batch[1] = p.batch[2] = 1;
   p.a_row = K, p.a_col = 1, p.c_row = N;
+  p.extras = kind == kResidual ? 2 : kind != kPlain;
   p.extra[0] = {0, 1}, p.extra[1] = {N, 1}, p.extra[5] = {kind, 0};
-  KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, nullptr};
+  KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch};
   gemm_body(&call);
 }
 
-template <int M, int N, int K, int NR, int kind = kBias, int Slice = 0, int Blocks = 0>
+template <int M, int N, int K, int NR, int kind = kBias, int Slice = 0, int Blocks = 0, int Pack = 0>
 static void run() {
-  constexpr int kMatrices = 6;
-  static float *a = measure::floats(1024 * 3072, 1), *w = measure::floats(3072 * 3072, 2, 0.05f),
-               *c = measure::floats(1024 * 3072, 3), *res = measure::floats(1024 * 3072, 4),
-               *bias = measure::floats(4096, 5);
-  static float* packed = measure::floats(size_t(kMatrices) * 3200 * 3072, 6);
   int64_t size = packed_floats(K, N, NR), panels = div_up(N, NR);
   for (int i = 0; i < kMatrices; i++) pack_b(packed + i * size, w, K, N, N, 1, NR, 0, panels);
   double mac = double(M) * N * K;
@@ -57,7 +59,7 @@ static void run() {
   auto r = measure::best(0.35, [&] {
     for (int i = 0; i < kMatrices; i++) {
       void* operands[] = {a, packed + i * size, c, bias, res};
-      gemm_of<M, N, K, NR, kind, Slice, Blocks>(operands, 0, units);
+      gemm_of<M, N, K, NR, kind, Slice, Blocks, Pack>(operands, 0, units);
     }
   });
   double seconds = r.seconds / kMatrices, worst = 0;
@@ -67,10 +69,10 @@ static void run() {
       for (int k = 0; k < K; k++) x += double(a[m * K + k]) * w[int64_t(k) * N + n];
       worst = std::max(worst, std::abs(x - double(c[int64_t(m) * N + n])));
     }
-  printf("M %4d N %4d K %4d panel %d slice %4d blocks %d %-8s %8.3f ms %5.1f %% of %.1f GMAC/s, %5.1f GB/s%s\n", M, N,
-         K, NR, int(Slice ? Slice : gemm_k_slice(K)), int(Blocks ? Blocks : gemm_m_blocks(M)), kEpilogueNames[kind],
-         seconds * 1e3, 100 * mac / seconds * 1e-9 / r.peak, r.peak, 4e-9 * N * K / seconds,
-         worst > 1e-2 ? "  WRONG" : "");
+  printf("M %4d N %4d K %4d panel %d slice %4d blocks %d %s %-8s %8.3f ms %5.1f %% of %.1f GMAC/s, %5.1f GB/s%s\n", M,
+         N, K, NR, int(Slice ? Slice : gemm_k_slice(K)), int(Blocks ? Blocks : gemm_m_blocks(M)),
+         Pack ? "pack" : "    ", kEpilogueNames[kind], seconds * 1e3, 100 * mac / seconds * 1e-9 / r.peak, r.peak,
+         4e-9 * N * K / seconds, worst > 1e-2 ? "  WRONG" : "");
   fflush(stdout);
 }
 

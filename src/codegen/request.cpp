@@ -16,14 +16,15 @@ std::string KernelRequest::symbol() const {
     for (DType t : expr->input_types) all += "|" + std::string(name(t));
     for (DType t : expr->result_types) all += "|" + std::string(name(t));
   }
-  return "ingot_k_" + hash_hex(all);
+  return "ingot_k_" + hash128_hex(std::as_bytes(std::span(all)));
 }
 
 std::string codegen_version() {
   static const std::string version = [] {
-    auto part = [](const unsigned char* p, size_t n) { return hash_hex({reinterpret_cast<const char*>(p), n}); };
-    return hash_hex(part(kernels_v2_bitcode, kernels_v2_bitcode_size) + part(kernels_v3_bitcode, kernels_v3_bitcode_size) +
-                    llvm_version());
+    auto part = [](const unsigned char* p, size_t n) { return hash64_hex(std::as_bytes(std::span(p, n))); };
+    const std::string all = part(kernels_v2_bitcode, kernels_v2_bitcode_size) +
+                            part(kernels_v3_bitcode, kernels_v3_bitcode_size) + llvm_version();
+    return hash64_hex(std::as_bytes(std::span(all)));
   }();
   return version;
 }

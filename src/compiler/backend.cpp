@@ -113,7 +113,7 @@ void* load_bytes(const std::string& bytes) {
 std::string set_key(const std::vector<KernelRequest>& requests, IsaLevel level) {
   std::string all = codegen_version() + std::string(name(level));
   for (const auto& r : requests) all += r.symbol();
-  return "set-" + hash_hex(all) + ".so";
+  return "set-" + hash128_hex(std::as_bytes(std::span(all))) + ".so";
 }
 
 std::vector<SpecialisedKernel> load_kernels(const std::vector<KernelRequest>& requests, IsaLevel level) {
@@ -161,17 +161,16 @@ void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, c
   const TemporaryFolder folder;
   std::vector<std::string> objects = write_kernel_objects(folder, requests, level, cache, "ingot_embedded_functions");
 
-  const std::string weights = folder.file("weights");
+  WeightSink weights;
   const std::string text = write_graph(packed, weights);
-  const MappedFile mapped(weights);
   const std::string kernels = "isa " + std::string(name(level)) + "\n" + write_kernels(describe(requests));
-  auto data = [&](const char* symbol, std::string_view bytes) {
+  auto data = [&](const char* symbol, const auto& bytes) {
     objects.push_back(folder.file(std::string(symbol) + ".o"));
     write_data_object(objects.back(), symbol, bytes);
   };
   data("ingot_embedded_graph", text);
   data("ingot_embedded_kernels", kernels);
-  data("ingot_embedded_weights", {reinterpret_cast<const char*>(mapped.bytes().data()), mapped.bytes().size()});
+  data("ingot_embedded_weights", weights);
   objects.push_back(folder.file("runtime.o"));
   write_file(objects.back(), runtime_object_bytes());
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/hash.h"
 
 namespace ingot {
@@ -23,6 +24,8 @@ std::string choose_folder() {
   if (auto d = env("HOME"); !d.empty()) return d + "/.cache/ingot";
   return "";
 }
+
+std::string checksum(const std::string& bytes) { return hash64_hex(std::as_bytes(std::span(bytes))); }
 
 }  // namespace
 
@@ -44,24 +47,20 @@ std::optional<std::string> Cache::read(const std::string& key) const {
   if (all.size() < 16) return std::nullopt;
   std::string sum = all.substr(all.size() - 16);
   all.resize(all.size() - 16);
-  if (sum != hash_hex(all)) return std::nullopt;
+  if (sum != checksum(all)) return std::nullopt;
   return all;
 }
 
 void Cache::write(const std::string& key, const std::string& bytes) const {
   if (!enabled()) return;
-  const std::string beside = path(key) + "." + std::to_string(getpid()) + ".new";
-  {
-    std::ofstream out(beside, std::ios::binary);
-    out << bytes << hash_hex(bytes);
-    if (!out.flush()) {
-      std::error_code ignored;
-      fs::remove(beside, ignored);
-      return;
-    }
+  try {
+    AtomicFile file(path(key));
+    file.write(bytes);
+    file.write(checksum(bytes));
+    file.commit();
+  } catch (const Error&) {
+    return;  // the next process compiles again
   }
-  std::error_code ignored;
-  fs::rename(beside, path(key), ignored);
 }
 
 TemporaryFolder::TemporaryFolder() {

@@ -29,20 +29,14 @@ struct GemmSlice {
   bool first, last;
 };
 
-// A slice of a block of A with contiguous rows: in place, or packed.
-struct RowsOfA {
-  const float* at;  // element (first row of the block, k0)
-  int64_t ld;
-};
-INGOT_INLINE RowsOfA gemm_rows(const GemmParams& p, const GemmMatrices& x, const GemmSlice& s, float* scratch) {
-  int64_t row = tile_start(s.tiling, s.first_tile), rows = tile_start(s.tiling, s.last_tile) - row;
-  const float* src = x.a + row * p.a_row + s.k0 * p.a_col;
-  if (p.a_col == 1) return {src, p.a_row};
-  if (p.a_row == 1)
-    pack_transposed(scratch, s.len, src, rows, s.len, s.len, p.a_col);
-  else
-    pack_general(scratch, s.len, src, rows, s.len, s.len, p.a_row, p.a_col);
-  return {scratch, s.len};
+// A slice of a block of A packed tile by tile; tile rows [row, row + h) begin at (row - first row) * padded length.
+INGOT_INLINE int64_t padded_length(int64_t len) { return div_up(len, kUnroll) * kUnroll; }
+INGOT_INLINE void gemm_pack_a(const GemmParams& p, const GemmMatrices& x, const GemmSlice& s, float* scratch) {
+  for (int64_t tile = s.first_tile; tile < s.last_tile; tile++) {
+    int64_t row = tile_start(s.tiling, tile), rows = tile_start(s.tiling, tile + 1) - row;
+    pack_rows(scratch, x.a + row * p.a_row + s.k0 * p.a_col, rows, s.len, p.a_row, p.a_col);
+    scratch += rows * padded_length(s.len);
+  }
 }
 
 // A slice of a panel of B: its rows are ld floats apart.
@@ -62,31 +56,28 @@ INGOT_INLINE PanelOfB gemm_panel_of_b(const GemmParams& p, const GemmMatrices& x
   return {scratch, NR};
 }
 
-template <int NR>
-INGOT_INLINE void gemm_tiles(const GemmParams& p, const GemmMatrices& x, const GemmSlice& s, RowsOfA a, PanelOfB b,
-                             int64_t panel, Prefetch prefetch, const Epilogue& epilogue) {
-  int64_t block_row = tile_start(s.tiling, s.first_tile);
-  for_tiles<kTileRows<NR>>(s.tiling, s.first_tile, s.last_tile,
-                           [&](auto h, int64_t tile) __attribute__((always_inline)) {
-                             constexpr int MR = decltype(h)::value, NV = NR / kLanes;
-                             int64_t row = tile_start(s.tiling, tile);
-                             const float* rows[MR];
-                             INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = a.at + (row - block_row + i) * a.ld;
-                             VF acc[MR][NV];
-                             clear(acc);
-                             accumulate(acc, rows, b.at, b.ld, s.len, prefetch);
-                             finish(acc,
-                                    {x.c + row * p.c_row + panel * NR, p.c_row, x.first_row + row, panel * NR,
-                                     p.n - panel * NR, s.first, s.last},
-                                    epilogue);
-                           });
+template <int NR, int MR>
+INGOT_INLINE void gemm_tile(const GemmParams& p, const GemmMatrices& x, const GemmSlice& s, const float* packed_a,
+                            PanelOfB b, int64_t panel, int64_t tile, Prefetch& prefetch, const Epilogue& epilogue) {
+  int64_t row = tile_start(s.tiling, tile), row_in_block = row - tile_start(s.tiling, s.first_tile);
+  const float* first = p.a_packing ? packed_a + row_in_block * padded_length(s.len) : x.a + row * p.a_row + s.k0;
+  int64_t stride = p.a_packing ? kUnroll : p.a_row;
+  const float* rows[MR];
+  INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = first + i * stride;
+  int64_t col = panel * NR;
+  Destination d{x.c + row * p.c_row + col, p.c_row, x.first_row + row, col, p.n - col, s.first, s.last};
+  prefetch_destination<MR>(d, epilogue);
+  VF acc[MR][NR / kLanes];
+  clear(acc);
+  accumulate(acc, rows, p.a_packing ? MR * kUnroll : kUnroll, b.at, b.ld, s.len, prefetch);
+  finish(acc, d, epilogue);
 }
 
 // Panels [first_panel, last_panel) of one block of rows.
 template <int NR>
 INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_t entry, int64_t block,
                              int64_t first_panel, int64_t last_panel) {
-  Epilogue epilogue{call->operand + 3, p.extra, call->program};
+  Epilogue epilogue{call->operand + 3, p.extra, call->program, p.extras};
   GemmMatrices x = gemm_matrices(call, p, entry);
   float* scratch = static_cast<float*>(call->scratch);
   float* panel_scratch = scratch + gemm_a_scratch_floats(p);
@@ -101,11 +92,14 @@ INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_
     s.len = p.k % p.k_slice == 0 ? min_of(p.k_slice, p.k) : min_of(p.k_slice, p.k - s.k0);
     s.first = i == 0;
     s.last = i == slices - 1;
-    RowsOfA a = gemm_rows(p, x, s, scratch);
+    if (p.a_packing) gemm_pack_a(p, x, s, scratch);
     for (int64_t panel = first_panel; panel < last_panel; panel++) {
       PanelOfB b = gemm_panel_of_b<NR>(p, x, s, panel, panel_scratch);
       const float* next = panel + 1 < last_panel ? b.at + p.k * NR : x.b + (first_panel * p.k + s.k0 + s.len) * NR;
-      gemm_tiles<NR>(p, x, s, a, b, panel, {reinterpret_cast<const char*>(next), lines}, epilogue);
+      Prefetch prefetch{reinterpret_cast<const char*>(next), lines};
+      for_tiles<kTileRows<NR>>(s.tiling, s.first_tile, s.last_tile, [&](auto h, int64_t tile) INGOT_INLINED {
+        gemm_tile<NR, decltype(h)::value>(p, x, s, scratch, b, panel, tile, prefetch, epilogue);
+      });
     }
   }
 }

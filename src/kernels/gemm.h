@@ -20,18 +20,20 @@
 namespace ingot::kernel {
 
 struct GemmParams {
-  int64_t panel;     // 16 or 24
-  int64_t b_packed;  // 1: B is packed, b_row and b_col are ignored, b_batch counts floats of packed matrices
-  int64_t k_slice;   // k-steps per pass over the panels; gemm_k_slice(k)
-  int64_t m_blocks;  // blocks of rows; gemm_m_blocks(m)
+  int64_t panel;      // 16 or 24
+  int64_t b_packed;   // 1: B is packed, b_row and b_col are ignored, b_batch counts floats of packed matrices
+  int64_t a_packing;  // 1: blocks of A are packed into scratch; required when a_col != 1
+  int64_t k_slice;    // k-steps per pass over the panels; gemm_k_slice(k)
+  int64_t m_blocks;   // blocks of rows; gemm_m_blocks(m)
   int64_t m, n, k;
   int64_t batch[3];
   int64_t a_row, a_col, a_batch[3];
   int64_t b_row, b_col, b_batch[3];
   int64_t c_row, c_batch[3];
+  int64_t extras;  // operands of the epilogue
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
-static_assert(sizeof(GemmParams) == (24 + 2 * kMaxEpilogueOperands) * 8);
+static_assert(sizeof(GemmParams) == (26 + 2 * kMaxEpilogueOperands) * 8);
 
 // Tuned on Zen 3 (512 KB of L2): 128 rows x 768 floats of A are 384 KB, a panel slice 48-72 KB.
 inline constexpr int64_t kGemmBlockRows = 128, kGemmSlice = 768;
@@ -57,7 +59,7 @@ INGOT_INLINE int64_t gemm_units(const GemmParams& p) {
 
 // Scratch: the packed block of A (none if its rows are contiguous), then the packed panel of B (none if packed before).
 INGOT_INLINE int64_t gemm_a_scratch_floats(const GemmParams& p) {
-  return p.a_col == 1 ? 0 : div_up((p.m / p.m_blocks + 13) * p.k_slice, 16) * 16;
+  return p.a_packing ? (p.m / p.m_blocks + 13) * div_up(p.k_slice, 16) * 16 : 0;
 }
 INGOT_INLINE int64_t gemm_scratch_bytes(const GemmParams& p) {
   return (gemm_a_scratch_floats(p) + (p.b_packed ? 0 : p.k_slice * p.panel)) * int64_t(sizeof(float));

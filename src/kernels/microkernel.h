@@ -11,6 +11,8 @@
 #include "kernels/hooks.h"
 #include "kernels/pack.h"
 
+#define INGOT_INLINED __attribute__((always_inline))  // for lambdas
+
 namespace ingot::kernel {
 
 inline constexpr int kAccumulators = 12;
@@ -55,30 +57,50 @@ INGOT_INLINE void step(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t k
   }
 }
 
-// acc += a[:][0..len) * b[0..len)[:], rows of b ldb floats apart. A low tile (MR = 1 for a matrix-vector product) keeps
-// several partial sums per element, over k modulo `parts`, to have enough independent chains.
+// acc += a[:][0..len) * b[0..len)[:], rows of b ldb floats apart. Each kUnroll elements of a row are contiguous and
+// a_step floats from the next: kUnroll for a plain row, MR * kUnroll for packed rows (pack_rows below).
+// A low tile (MR = 1 for a matrix-vector product) keeps several partial sums per element, over k modulo `parts`, to
+// have enough independent chains.
 template <int MR, int NV>
-INGOT_INLINE void accumulate(VF (&acc)[MR][NV], const float* const (&a)[MR], const float* b, int64_t ldb, int64_t len,
-                             Prefetch& prefetch) {
+INGOT_INLINE void accumulate(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t a_step, const float* b,
+                             int64_t ldb, int64_t len, Prefetch& prefetch) {
   constexpr int chains = kAccumulators / (MR * NV), parts = chains >= 4 ? 4 : chains >= 2 ? 2 : 1;
   VF part[parts][MR][NV];
   INGOT_UNROLL for (int p = 1; p < parts; p++) clear(part[p]);
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) part[0][i][j] = acc[i][j];
-  int64_t k = 0;
-  for (; k + kUnroll <= len; k += kUnroll, b += kUnroll * ldb) {
+  int64_t k = 0, at = 0;
+  for (; k + kUnroll <= len; k += kUnroll, at += a_step, b += kUnroll * ldb) {
     for (int64_t q = 0; q < prefetch.lines; q++, prefetch.at += kCacheLine) __builtin_prefetch(prefetch.at, 0, 2);
-    INGOT_UNROLL for (int u = 0; u < kUnroll; u++) step(part[u % parts], a, k + u, b + u * ldb);
+    INGOT_UNROLL for (int u = 0; u < kUnroll; u++) step(part[u % parts], a, at + u, b + u * ldb);
   }
-  for (; k < len; k++, b += ldb) step(part[0], a, k, b);
+  for (; k < len; k++, at++, b += ldb) step(part[0], a, at, b);
   INGOT_UNROLL for (int p = 1; p < parts; p++) INGOT_UNROLL for (int i = 0; i < MR; i++)
       INGOT_UNROLL for (int j = 0; j < NV; j++) part[0][i][j] += part[p][i][j];
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] = part[0][i][j];
+}
+
+// `rows` rows of a tile, element (i, k) at src[i * row_stride + k * col_stride], as [ceil(len /
+// kUnroll)][rows][kUnroll].
+INGOT_INLINE void pack_rows(float* dst, const float* src, int64_t rows, int64_t len, int64_t row_stride,
+                            int64_t col_stride) {
+  int64_t k = 0;
+  for (; k + kUnroll <= len; k += kUnroll)
+    for (int64_t i = 0; i < rows; i++, dst += kUnroll) {
+      const float* from = src + i * row_stride + k * col_stride;
+      if (col_stride == 1)
+        INGOT_UNROLL for (int j = 0; j < kUnroll; j += kLanes) store(dst + j, load(from + j));
+      else
+        INGOT_UNROLL for (int j = 0; j < kUnroll; j++) dst[j] = from[j * col_stride];
+    }
+  for (int64_t i = 0; i < rows; i++, dst += kUnroll)
+    for (int64_t j = 0; j < len - k; j++) dst[j] = src[i * row_stride + (k + j) * col_stride];
 }
 
 struct Epilogue {
   void* const* extra;
   const EpilogueOperand* strides;
   const ExprProgram* program;
+  int64_t extras;
 };
 INGOT_INLINE VF apply(const Epilogue& e, VF v, int64_t row, int64_t col, int64_t lanes) {
   return ingot_hook_epilogue(v, e.extra, e.strides, row, col, lanes, e.program);
@@ -92,6 +114,17 @@ struct Destination {
   int64_t ldc, row, col, cols;
   bool first, last;
 };
+
+// Brings the lines of the tile into cache while it is being computed: c when it is added to, and the extra operands.
+template <int MR>
+INGOT_INLINE void prefetch_destination(const Destination& d, const Epilogue& e) {
+  if (!d.first) INGOT_UNROLL for (int i = 0; i < MR; i++) __builtin_prefetch(d.c + i * d.ldc);
+  if (d.last)
+    for (int64_t x = 0; x < e.extras; x++)
+      if (e.strides[x].row_stride != 0 && e.strides[x].col_stride != 0)
+        INGOT_UNROLL for (int i = 0; i < MR; i++)
+            __builtin_prefetch(static_cast<const float*>(e.extra[x]) + (d.row + i) * e.strides[x].row_stride + d.col);
+}
 
 template <int MR, int NV>
 INGOT_INLINE void finish_full(VF (&acc)[MR][NV], const Destination& d, const Epilogue& e) {
@@ -152,11 +185,11 @@ template <int Max, class Body>
 INGOT_INLINE void for_tiles(const Tiling& t, int64_t first, int64_t last, const Body& body) {
   int64_t turn = min_of(max_of(first, t.tall), last);
   if (first < turn)
-    with_height<Max>(t.rows + 1, [&](auto h) __attribute__((always_inline)) {
+    with_height<Max>(t.rows + 1, [&](auto h) INGOT_INLINED {
       for (int64_t i = first; i < turn; i++) body(h, i);
     });
   if (turn < last)
-    with_height<Max>(t.rows, [&](auto h) __attribute__((always_inline)) {
+    with_height<Max>(t.rows, [&](auto h) INGOT_INLINED {
       for (int64_t i = turn; i < last; i++) body(h, i);
     });
 }

@@ -87,11 +87,10 @@ void lower(LowerContext& ctx) {
   }
   p.mode = *mode_of(ctx.node);
   dims = merged(dims, p.mode);
-  if (dims.empty() || (dims.size() == 1 && !dims[0].padded() && p.offset == 0)) return ctx.view(0, 0);
-  if (dims.size() > kMaxPadRank) ctx.fail("pads {} separate dims, more than the {} supported", dims.size(), kMaxPadRank);
-  if (dims.back().stride != 1) dims.push_back({1, 1, 0, 1});
-  p.rank = static_cast<int64_t>(dims.size());
   p.size = element_bytes(ctx, ctx.in(0).dtype);
+  if (dims.empty() || (dims.size() == 1 && !dims[0].padded())) return ctx.view(0, 0, p.offset * p.size);
+  if (dims.size() > kMaxPadRank) ctx.fail("pads {} separate dims, more than the {} supported", dims.size(), kMaxPadRank);
+  p.rank = static_cast<int64_t>(dims.size());
   for (size_t d = 0; d < dims.size(); d++) {
     p.dims[d] = dims[d].out;
     p.kept[d] = dims[d].kept;

@@ -1,7 +1,7 @@
 // Reductions:  y = post( reduce_axes pre(x) ).  ONNX's ten are a kind with a pre and a post; ingot.Reduce is the
 // general one, with expressions. What the kernel does not know as pre or post becomes an element-wise step before or
 // after.
-#include "kernels/reduce.h"
+#include "ops/reduce.h"
 
 #include <algorithm>
 
@@ -139,8 +139,6 @@ std::optional<ReducePost> native_post(const Expr& e) {
   if (text == "log(x0)") return kPostLog;
   return std::nullopt;
 }
-bool has_pre(ReduceKind kind, ReducePre pre) { return pre == kPreNone || kind == kReduceSum || kind == kReduceMean; }
-
 // Splits the dims of a dense tensor into kept and reduced ones, neighbours of one sort merged, ones dropped.
 ReduceParams split_dims(const LowerContext& ctx, const std::vector<int64_t>& dims, const std::vector<int64_t>& axes) {
   struct Part {
@@ -171,30 +169,12 @@ ReduceParams split_dims(const LowerContext& ctx, const std::vector<int64_t>& dim
   return p;
 }
 
-void emit_reduce(LowerContext& ctx, Operand in, const std::vector<int64_t>& dims, Operand out, DType dtype,
-                 const std::vector<int64_t>& axes, ReduceKind kind, ReducePre pre, ReducePost post) {
-  ReduceParams p = split_dims(ctx, dims, axes);
-  p.kind = kind;
-  p.pre = pre;
-  p.post = post;
-  p.dtype = static_cast<int64_t>(dtype);
-  Step& s = ctx.step("ingot_reduce");
-  s.operands = {in, out};
-  s.params = params_of(p);
-  s.structure = kReduceStructure;
-  int64_t outer = 1;
-  for (int64_t d = 0; d < p.kept_rank - p.inner_kept; d++) outer *= p.kept_dims[d];
-  const int64_t width = p.inner_kept ? p.kept_dims[p.kept_rank - 1] : 1;
-  s.units = outer * ((width + kReduceColumns - 1) / kReduceColumns);
-  s.grain = grain_for(std::min(width, kReduceColumns) * p.count * bits(dtype) / 8);
-}
-
 void lower_reduction(LowerContext& ctx, const Reduction& r, const std::vector<int64_t>& dims,
                      const std::vector<DenseOperand>& inputs) {
   const DType dtype = r.pre.result_types[0];
   auto pre = native_pre(r.pre);
   auto post = native_post(r.post);
-  if (pre && (!has_pre(r.kind, *pre) || dims != inputs[0].dims)) pre.reset();
+  if (pre && (!reduce_has_pre(r.kind, *pre) || dims != inputs[0].dims)) pre.reset();
   Operand in = inputs[0].operand;
   if (!pre || r.pre.input_types[0] != dtype) {
     in = ctx.shared_temporary(byte_size(dtype, product_of(dims)));
@@ -220,13 +200,6 @@ void lower_plain_standard(LowerContext& ctx) {
               *s.pre ? (s.pre[0] == 'a' ? kPreAbs : kPreSquare) : kPreNone,
               *s.post ? (s.post[0] == 's' ? kPostSqrt : kPostLog) : kPostNone);
 }
-void lower_standard(LowerContext& ctx) {
-  if (is_half(ctx.in(0).dtype))
-    lower_via_f32(ctx, lower_plain_standard);
-  else
-    lower_plain_standard(ctx);
-}
-
 void lower_fused(LowerContext& ctx) {
   std::vector<DType> types;
   std::vector<DenseOperand> inputs;
@@ -247,8 +220,30 @@ void lower_fused(LowerContext& ctx) {
 
 }  // namespace
 
+bool reduce_has_pre(ReduceKind kind, ReducePre pre) {
+  return pre == kPreNone || kind == kReduceSum || kind == kReduceMean;
+}
+
+void emit_reduce(LowerContext& ctx, Operand in, const std::vector<int64_t>& dims, Operand out, DType dtype,
+                 const std::vector<int64_t>& axes, ReduceKind kind, ReducePre pre, ReducePost post) {
+  ReduceParams p = split_dims(ctx, dims, axes);
+  p.kind = kind;
+  p.pre = pre;
+  p.post = post;
+  p.dtype = static_cast<int64_t>(dtype);
+  Step& s = ctx.step("ingot_reduce");
+  s.operands = {in, out};
+  s.params = params_of(p);
+  s.structure = kReduceStructure;
+  int64_t outer = 1;
+  for (int64_t d = 0; d < p.kept_rank - p.inner_kept; d++) outer *= p.kept_dims[d];
+  const int64_t width = p.inner_kept ? p.kept_dims[p.kept_rank - 1] : 1;
+  s.units = outer * ((width + kReduceColumns - 1) / kReduceColumns);
+  s.grain = grain_for(std::min(width, kReduceColumns) * p.count * bits(dtype) / 8);
+}
+
 void register_reduce(OpRegistry& r) {
-  for (const Standard& s : kStandard) r.add({s.op, "", 1, 2, 1, 1, infer_standard, lower_standard});
+  for (const Standard& s : kStandard) r.add({s.op, "", 1, 2, 1, 1, infer_standard, with_halves<lower_plain_standard>});
   r.add({"Reduce", "ingot", 1, -1, 1, 1, infer_fused, lower_fused});
 }
 
