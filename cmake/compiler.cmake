@@ -29,9 +29,11 @@ target_compile_options(ingot_codegen PRIVATE -fno-rtti)
 
 add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp ${embedded}
   $<TARGET_OBJECTS:ingot_codegen> $<TARGET_OBJECTS:ingot_runtime> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS})
+target_precompile_headers(ingot_core PRIVATE <algorithm> <map> <memory> <string> <vector> ${SRC}/ops/op.h)
+set_source_files_properties(${embedded} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 set_source_files_properties(${INGOT_KERNEL_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 add_dependencies(ingot_core ingot_native_kernels)
-target_link_libraries(ingot_core PUBLIC ingot_onnx_proto)
+target_link_libraries(ingot_core PUBLIC ingot_onnx_schema)
 
 llvm_map_components_to_libnames(LLVM_LIBS core support bitreader bitwriter linker ipo passes target x86codegen x86desc x86info
   x86asmparser asmparser object lto option windowsdriver windowsmanifest debuginfodwarf targetparser)

@@ -145,17 +145,32 @@ Dim floor_div(const Dim& a, const Dim& b) {
   return Dim::symbol("floor((" + a.str() + ")/(" + b.str() + "))");
 }
 
+bool at_least(const Dim& d, int64_t bound) {
+  if (d.unknown_) return false;
+  if (!d.poly_) return d.value_ >= bound;
+  int64_t least = 0;
+  for (const Dim::Term& t : *d.poly_) {
+    if (!t.symbols.empty() && t.coefficient < 0) return false;
+    bool computed = std::any_of(t.symbols.begin(), t.symbols.end(),
+                                [](const std::string& s) { return s[0] == '?' || s.find('(') != std::string::npos; });
+    if (!computed) least = checked_add(least, t.coefficient);
+  }
+  return least >= bound;
+}
+
 Dim min(const Dim& a, const Dim& b) {
   if (a.is_const() && b.is_const()) return std::min(a.value_, b.value_);
-  if (a == b) return a;
   if (a.unknown_ || b.unknown_) return Dim::unknown();
+  if (at_least(a - b, 0)) return b;
+  if (at_least(b - a, 0)) return a;
   return Dim::symbol("min(" + a.str() + ", " + b.str() + ")");
 }
 
 Dim max(const Dim& a, const Dim& b) {
   if (a.is_const() && b.is_const()) return std::max(a.value_, b.value_);
-  if (a == b) return a;
   if (a.unknown_ || b.unknown_) return Dim::unknown();
+  if (at_least(a - b, 0)) return a;
+  if (at_least(b - a, 0)) return b;
   return Dim::symbol("max(" + a.str() + ", " + b.str() + ")");
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "emitter/ir_writer.h"
 #include "graph/expr.h"
 #include "runtime/kernel_table.h"
 #include "runtime/session.h"
@@ -32,6 +33,7 @@ void link_library(const std::vector<std::string>& objects, const std::string& pa
 
 // An object file defining `symbol` and `symbol`_end around the given bytes, read-only and aligned to 64.
 void write_data_object(const std::string& path, const std::string& symbol, std::string_view bytes);
+void write_data_object(const std::string& path, const std::string& symbol, const WeightSink& weights);
 // An object file defining `symbol` as an array of pointers to the named functions.
 void write_table_object(const std::string& path, const std::string& symbol, const std::vector<std::string>& functions);
 

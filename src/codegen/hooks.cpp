@@ -15,7 +15,7 @@ namespace {
 // Builds one hook: values live in stack slots, which inlining turns into registers.
 class HookBuilder {
  public:
-  HookBuilder(llvm::Module& m, llvm::Function* f, const Expr& e) : m_(m), f_(f), e_(e), b_(m.getContext()) {
+  HookBuilder(llvm::Module& m, llvm::Function* f, const Expr& e) : m_(m), e_(e), b_(m.getContext()) {
     f->setLinkage(llvm::GlobalValue::InternalLinkage);
     b_.SetInsertPoint(llvm::BasicBlock::Create(m.getContext(), "entry", f));
     for (size_t i = 0; i < e.code.size(); i++) slots_.push_back(slot());
@@ -70,7 +70,6 @@ class HookBuilder {
   }
 
   llvm::Module& m_;
-  llvm::Function* f_;
   const Expr& e_;
   llvm::IRBuilder<> b_;
   std::vector<llvm::Value*> slots_;

@@ -15,9 +15,12 @@ struct Section {
   Elf64_Word type;
   Elf64_Xword flags;
   Elf64_Xword align;
-  std::string_view bytes;
+  std::string_view bytes;  // or, for what is not in one piece:
   Elf64_Word link = 0, info = 0;
   Elf64_Xword entry = 0;
+  const WeightSink* weights = nullptr;
+
+  uint64_t size() const { return weights ? static_cast<uint64_t>(weights->size()) : bytes.size(); }
 };
 
 class Strings {
@@ -42,6 +45,17 @@ void pad(std::ostream& out, uint64_t& at, uint64_t align) {
   }
 }
 
+void write_weights(std::ostream& out, const WeightSink& weights) {
+  uint64_t at = 0;
+  for (const auto& part : weights.sections()) {
+    pad(out, at, 64);
+    out.write(reinterpret_cast<const char*>(part.bytes.data()), static_cast<std::streamsize>(part.bytes.size()));
+    at += part.bytes.size();
+  }
+  static const char zero = 0;
+  for (; at < static_cast<uint64_t>(weights.size()); at++) out.write(&zero, 1);
+}
+
 std::string_view view(const void* p, size_t n) { return {static_cast<const char*>(p), n}; }
 
 // A relocatable ELF file: header, the sections' bytes, the section table.
@@ -58,8 +72,8 @@ void write_elf(std::ostream& out, std::vector<Section>& sections) {
   for (size_t i = 0; i < sections.size(); i++) {
     const Section& s = sections[i];
     offset = (offset + s.align - 1) / s.align * s.align;
-    table.push_back({name_at[i], s.type, s.flags, 0, offset, s.bytes.size(), s.link, s.info, s.align, s.entry});
-    offset += s.bytes.size();
+    table.push_back({name_at[i], s.type, s.flags, 0, offset, s.size(), s.link, s.info, s.align, s.entry});
+    offset += s.size();
   }
   Elf64_Ehdr h{};
   std::memcpy(h.e_ident, ELFMAG, SELFMAG);
@@ -79,8 +93,11 @@ void write_elf(std::ostream& out, std::vector<Section>& sections) {
   out.write(reinterpret_cast<const char*>(&h), sizeof h);
   for (const Section& s : sections) {
     pad(out, at, s.align);
-    out.write(s.bytes.data(), static_cast<std::streamsize>(s.bytes.size()));
-    at += s.bytes.size();
+    if (s.weights)
+      write_weights(out, *s.weights);
+    else
+      out.write(s.bytes.data(), static_cast<std::streamsize>(s.bytes.size()));
+    at += s.size();
   }
   pad(out, at, 8);
   out.write(reinterpret_cast<const char*>(table.data()), static_cast<std::streamsize>(table.size() * sizeof(Elf64_Shdr)));
@@ -97,16 +114,27 @@ void write_object(const std::string& path, std::vector<Section> sections) {
   if (!out) fail(ErrorKind::Io, "cannot write {}: {}", path, std::strerror(errno));
 }
 
-}  // namespace
-
-void write_data_object(const std::string& path, const std::string& symbol, std::string_view bytes) {
+// One section between `symbol` and `symbol`_end.
+void write_data(const std::string& path, const std::string& symbol, Section data) {
   Strings strings;
   const Elf64_Word start = strings.add(symbol), end = strings.add(symbol + "_end");
-  const Elf64_Sym symbols[] = {{}, global(start, 1, 0), global(end, 1, bytes.size())};
-  write_object(path, {{".ingot_" + symbol, SHT_PROGBITS, SHF_ALLOC, 64, bytes},
+  const Elf64_Sym symbols[] = {{}, global(start, 1, 0), global(end, 1, data.size())};
+  write_object(path, {data,
                       {".symtab", SHT_SYMTAB, 0, 8, view(symbols, sizeof symbols), 3, 1, sizeof(Elf64_Sym)},
                       {".strtab", SHT_STRTAB, 0, 1, strings.bytes()},
                       {".note.GNU-stack", SHT_PROGBITS, 0, 1, {}}});
+}
+
+}  // namespace
+
+void write_data_object(const std::string& path, const std::string& symbol, std::string_view bytes) {
+  write_data(path, symbol, {"." + symbol, SHT_PROGBITS, SHF_ALLOC, 64, bytes});
+}
+
+void write_data_object(const std::string& path, const std::string& symbol, const WeightSink& weights) {
+  Section data{"." + symbol, SHT_PROGBITS, SHF_ALLOC, 64, {}};
+  data.weights = &weights;
+  write_data(path, symbol, data);
 }
 
 void write_table_object(const std::string& path, const std::string& symbol, const std::vector<std::string>& functions) {

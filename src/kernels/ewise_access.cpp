@@ -1,7 +1,7 @@
 // Typed loads and stores for hooks: what the codegen calls around the operators of an expression. F16 and BF16 are
 // widened to F32 on the way in and rounded on the way out. All arguments but the vector are constants or addresses, so
 // that one IR signature serves all types: the vector is passed through memory, which inlining removes.
-#include "kernels/ewise_ops.h"
+#include "kernels/half.h"
 #include "kernels/hooks.h"
 
 namespace ingot::kernel {

@@ -5,11 +5,9 @@
 #include <memory>
 
 #include "kernels/abi.h"
+#include "kernels/ewise_ops.h"
 
 namespace ingot {
-
-// Applies one operator to n elements; buffers have room up to the next whole vector.
-using EwiseChunkFn = void (*)(const void* a, const void* b, const void* c, void* out, int64_t n);
 
 inline constexpr int64_t kInterpreterChunk = 256;   // elements an instruction handles at once
 inline constexpr int kMaxProgramLength = 128;
@@ -36,5 +34,7 @@ struct ExprProgram {
 struct Expr;
 // Finds the chunk functions for this CPU; the program owns what it points to.
 std::shared_ptr<const ExprProgram> make_program(const Expr&);
+// Scratch that interpret_row needs: a register of kInterpreterChunk elements for each instruction.
+inline int64_t program_scratch_bytes(const ExprProgram& p) { return p.length * kInterpreterChunk * 8; }
 
 }  // namespace ingot

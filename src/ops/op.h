@@ -79,8 +79,8 @@ Shape broadcast(const InferContext&, const Shape&, const Shape&);
 // What one kernel call of a resolved plan needs.
 struct Operand {
   enum Kind { kTensor, kTemporary, kNull } kind = kNull;
-  TensorId id = kNoTensor;  // kTensor
-  int64_t bytes = 0;        // kTemporary: shared by the step's threads, dead after it
+  TensorId id = kNoTensor;  // kTensor; kTemporary: steps of one node that name the same id share the memory
+  int64_t bytes = 0;        // kTemporary: shared by the step's threads, dead after the last step that names it
 };
 
 struct Step {
@@ -114,7 +114,9 @@ class LowerContext {
 
   Operand input(size_t i) const { return has(i) ? Operand{Operand::kTensor, node.inputs[i], 0} : Operand{}; }
   Operand output(size_t i) const { return has_out(i) ? Operand{Operand::kTensor, node.outputs[i], 0} : Operand{}; }
+  // Memory of one step, and memory through which one step of this node hands data to a later one.
   static Operand temporary(int64_t bytes) { return Operand{Operand::kTemporary, kNoTensor, bytes}; }
+  Operand shared_temporary(int64_t bytes) { return Operand{Operand::kTemporary, next_temporary++, bytes}; }
 
   Step& step(std::string kernel) {
     steps.emplace_back();
@@ -135,6 +137,7 @@ class LowerContext {
   };
   std::vector<Step> steps;
   std::vector<View> views;
+  TensorId next_temporary = 0;
 
  private:
   std::vector<const TensorInfo*> inputs_, outputs_;

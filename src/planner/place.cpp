@@ -10,7 +10,9 @@ int64_t place_buffers(std::vector<Buffer>& buffers) {
   constexpr int64_t kAlign = 64;
   std::vector<size_t> order(buffers.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return buffers[a].bytes > buffers[b].bytes; });
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return buffers[a].bytes != buffers[b].bytes ? buffers[a].bytes > buffers[b].bytes : a < b;
+  });
 
   std::vector<size_t> placed;  // by offset
   int64_t total = 0;

@@ -108,6 +108,11 @@ class Placement {
       if (from == to || life_[from].last != static_cast<int>(s) || life_[to].first != static_cast<int>(s)) continue;
       if (where_[from].kind != Location::kNull || where_[to].kind != Location::kNull) continue;
       if (low_.alias[static_cast<size_t>(in.id)].offset != 0 || bytes(static_cast<TensorId>(from)) != bytes(out)) continue;
+      // Another view of the same memory may be read in another order: x + x[0:1].
+      if (std::any_of(step.operands.begin(), step.operands.end(), [&](const Operand& o) {
+            return o.kind == Operand::kTensor && o.id != in.id && root(o.id) == from;
+          }))
+        continue;
       merged_[to] = static_cast<TensorId>(from);
       life_[from].last = life_[to].last;
     }
@@ -121,12 +126,23 @@ class Placement {
       owner.push_back(i);
     }
     const size_t tensors = buffers.size();
+    std::map<std::pair<int, TensorId>, size_t> shared;  // by node and id
+    std::vector<size_t> buffer_of;                      // per use of a temporary
     for (size_t s = 0; s < low_.steps.size(); s++)
-      for (const Operand& o : low_.steps[s].operands)
-        if (o.kind == Operand::kTemporary) buffers.push_back({o.bytes, static_cast<int>(s), static_cast<int>(s)});
+      for (const Operand& o : low_.steps[s].operands) {
+        if (o.kind != Operand::kTemporary) continue;
+        const int step = static_cast<int>(s);
+        size_t buffer = buffers.size();
+        if (o.id != kNoTensor) buffer = shared.try_emplace({low_.step_node[s], o.id}, buffer).first->second;
+        if (buffer == buffers.size())
+          buffers.push_back({o.bytes, step, step});
+        else
+          buffers[buffer].last = step;
+        buffer_of.push_back(buffer);
+      }
     plan_.arena_bytes = place_buffers(buffers);
     for (size_t b = 0; b < tensors; b++) where_[owner[b]] = {Location::kArena, 0, nullptr, buffers[b].offset};
-    for (size_t b = tensors; b < buffers.size(); b++) temporaries_.push_back(buffers[b].offset);
+    for (size_t b : buffer_of) temporaries_.push_back(buffers[b].offset);
   }
   Location locate(TensorId t) const {
     Location l = where_[root(t)];
@@ -148,7 +164,6 @@ class Placement {
       else
         planned.operands.emplace_back();
     }
-    plan_.scratch_bytes = std::max(plan_.scratch_bytes, low_.steps[s].scratch);
     planned.step = std::move(low_.steps[s]);
     plan_.steps.push_back(std::move(planned));
   }
@@ -165,7 +180,7 @@ class Placement {
   std::vector<Life> life_;
   std::vector<Location> where_;
   std::vector<TensorId> merged_;  // in-place results share the memory of this root
-  std::vector<int64_t> temporaries_;
+  std::vector<int64_t> temporaries_;  // offset of each use, in order
   size_t next_temporary_ = 0;
 };
 
@@ -179,7 +194,10 @@ void bind_kernel(PlannedStep& p, const Node& node, const std::vector<Specialised
     }
   p.function = find_native_kernel(p.step.kernel);
   if (!p.function) fail(ErrorKind::Internal, "{}: there is no kernel {}", node.label(), p.step.kernel);
-  if (p.step.expr) p.program = make_program(*p.step.expr);
+  if (p.step.expr) {
+    p.program = make_program(*p.step.expr);
+    p.step.scratch = std::max(p.step.scratch, program_scratch_bytes(*p.program));
+  }
 }
 
 }  // namespace
@@ -190,7 +208,10 @@ Plan make_plan(const Graph& g, const std::vector<std::vector<int64_t>>& input_di
   plan.targets = targets;
   Lowered low = lower_graph(g, input_dims, targets, known);
   Placement(g, low, plan).run();
-  for (PlannedStep& p : plan.steps) bind_kernel(p, g.nodes[static_cast<size_t>(p.node)], kernels);
+  for (PlannedStep& p : plan.steps) {
+    bind_kernel(p, g.nodes[static_cast<size_t>(p.node)], kernels);
+    plan.scratch_bytes = std::max(plan.scratch_bytes, p.step.scratch);
+  }
   plan.infos = std::move(low.infos);
   return plan;
 }

@@ -89,7 +89,7 @@ INGOT_EXPORT ingot_status ingot_create(int threads, ingot_model** model) {
     auto graph = ingot::read_graph({ingot_embedded_graph, size(ingot_embedded_graph, ingot_embedded_graph_end)},
                                    std::as_bytes(std::span(ingot_embedded_weights,
                                                            size(ingot_embedded_weights, ingot_embedded_weights_end))),
-                                   nullptr);
+                                   nullptr, {.name = "embedded graph", .verify_checksums = false});
     const std::string kernels(ingot_embedded_kernels, size(ingot_embedded_kernels, ingot_embedded_kernels_end));
     auto m = std::make_unique<ingot_model>();
     ingot::SessionOptions options;

@@ -1,0 +1,101 @@
+// GEMM at the shapes of transformer encoders, specialised as the codegen does it: constant params, inlined epilogue.
+// Six matrices in turn, as six layers have them, so weights come from memory and not from cache.
+//   clang++ -std=c++20 -O3 -march=x86-64-v3 -ffp-contract=fast -Isrc bench/kernels/gemm_bench.cpp -o gemm_bench
+#include "../../src/kernels/gemm.cpp"
+#include "kernels/vmath.h"
+#include "measure.h"
+
+using namespace ingot;
+using namespace ingot::kernel;
+
+static constexpr int kMatrices = 6;
+static float *a = measure::floats(1024 * 3072, 1), *w = measure::floats(3072 * 3072, 2, 0.05f),
+             *c = measure::floats(1024 * 3072, 3), *res = measure::floats(1024 * 3072, 4),
+             *bias = measure::floats(4096, 5), *packed = measure::floats(size_t(kMatrices) * 3072 * 800, 6),
+             *scratch = measure::floats(1 << 20, 7);
+
+enum EpilogueKind { kPlain, kBias, kGelu, kResidual };
+static constexpr const char* kEpilogueNames[] = {"plain", "bias", "gelu", "residual"};
+
+// The hook must be inlined into every specialisation with its own kind, hence a constant-folded parameter: the
+// benchmark passes the kind in row_stride of an operand that no epilogue uses.
+extern "C" __attribute__((always_inline)) inline VF ingot_hook_epilogue(VF acc, void* const* extra,
+                                                                        const EpilogueOperand* strides, int64_t row,
+                                                                        int64_t col, int64_t, const ExprProgram*) {
+  auto at = [&](int i) { return static_cast<const float*>(extra[i]) + row * strides[i].row_stride + col; };
+  switch (strides[5].row_stride) {
+    case kBias:
+      return acc + load(at(0));
+    case kGelu: {
+      VF x = acc + load(at(0)), h = 0.5f * x;
+      return h + h * verf(x * 0.70710678f);
+    }
+    case kResidual:
+      return acc + load(at(0)) + load(at(1));
+    default:
+      return acc;
+  }
+}
+
+template <int M, int N, int K, int NR, int kind, int Slice = 0, int Blocks = 0, int Pack = 0>
+static __attribute__((noinline)) void gemm_of(void** operands, int64_t begin, int64_t end) {
+  GemmParams p{};
+  p.panel = NR, p.b_packed = 1, p.a_packing = Pack, p.k_slice = Slice ? Slice : gemm_k_slice(K),
+  p.m_blocks = Blocks ? Blocks : gemm_m_blocks(M);
+  p.m = M, p.n = N, p.k = K, p.batch[0] = p.batch[1] = p.batch[2] = 1;
+  p.a_row = K, p.a_col = 1, p.c_row = N;
+  p.extras = kind == kResidual ? 2 : kind != kPlain;
+  p.extra[0] = {0, 1}, p.extra[1] = {N, 1}, p.extra[5] = {kind, 0};
+  KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch};
+  gemm_body(&call);
+}
+
+template <int M, int N, int K, int NR, int kind = kBias, int Slice = 0, int Blocks = 0, int Pack = 0>
+static void run() {
+  int64_t size = packed_floats(K, N, NR), panels = div_up(N, NR);
+  for (int i = 0; i < kMatrices; i++) pack_b(packed + i * size, w, K, N, N, 1, NR, 0, panels);
+  double mac = double(M) * N * K;
+  int64_t units = panels * (Blocks ? Blocks : gemm_m_blocks(M));
+  auto r = measure::best(0.35, [&] {
+    for (int i = 0; i < kMatrices; i++) {
+      void* operands[] = {a, packed + i * size, c, bias, res};
+      gemm_of<M, N, K, NR, kind, Slice, Blocks, Pack>(operands, 0, units);
+    }
+  });
+  double seconds = r.seconds / kMatrices, worst = 0;
+  for (int m = 0; m < M && kind < kGelu; m += 17)
+    for (int n = 0; n < N; n += 5) {
+      double x = kind == kBias ? bias[n] : 0;
+      for (int k = 0; k < K; k++) x += double(a[m * K + k]) * w[int64_t(k) * N + n];
+      worst = std::max(worst, std::abs(x - double(c[int64_t(m) * N + n])));
+    }
+  printf("M %4d N %4d K %4d panel %d slice %4d blocks %d %s %-8s %8.3f ms %5.1f %% of %.1f GMAC/s, %5.1f GB/s%s\n", M,
+         N, K, NR, int(Slice ? Slice : gemm_k_slice(K)), int(Blocks ? Blocks : gemm_m_blocks(M)),
+         Pack ? "pack" : "    ", kEpilogueNames[kind], seconds * 1e3, 100 * mac / seconds * 1e-9 / r.peak, r.peak,
+         4e-9 * N * K / seconds, worst > 1e-2 ? "  WRONG" : "");
+  fflush(stdout);
+}
+
+template <int M>
+static void encoder() {
+  run<M, 768, 768, 24>(), run<M, 768, 768, 16>();
+  run<M, 2304, 768, 24>(), run<M, 2304, 768, 16>();
+  run<M, 3072, 768, 24>(), run<M, 3072, 768, 24, kGelu>();
+  run<M, 768, 3072, 24>(), run<M, 768, 3072, 24, kResidual>(), run<M, 768, 3072, 16>();
+  run<M, 384, 384, 24>(), run<M, 1152, 384, 24>(), run<M, 1536, 384, 24>(), run<M, 1536, 384, 24, kGelu>();
+  run<M, 384, 1536, 24>(), run<M, 384, 1536, 24, kResidual>();
+}
+
+int main(int argc, char**) {
+  encoder<128>(), encoder<32>();
+  run<1, 768, 768, 24>(), run<1, 3072, 768, 24>(), run<1, 768, 3072, 24>(), run<1, 768, 3072, 16>();
+  run<2, 768, 3072, 24>(), run<4, 768, 3072, 24>(), run<8, 768, 3072, 24>();
+  if (argc > 1) {  // alternatives
+    run<128, 768, 3072, 24, kBias, 512>(), run<128, 768, 3072, 24, kBias, 1024>(),
+        run<128, 768, 3072, 24, kBias, 1536>();
+    run<1024, 768, 768, 24, kBias, 768, 4>(), run<1024, 768, 768, 24, kBias, 768, 6>(), run<1024, 768, 768, 24>(),
+        run<1024, 768, 768, 24, kBias, 768, 16>();
+    run<1024, 768, 3072, 24>(), run<197, 768, 768, 24>(), run<197, 768, 768, 16>(),
+        run<197, 768, 768, 24, kBias, 768, 1>();
+  }
+}

@@ -1,0 +1,189 @@
+// The two back ends: a session in this process and a library on disk, from one packed graph and one list of kernels.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "codegen/codegen.h"
+#include "compiler/cache.h"
+#include "compiler/compiler.h"
+#include "compiler/specialise.h"
+#include "emitter/ir_writer.h"
+#include "planner/pack_weights.h"
+#include "runtime/specialised.h"
+#include "runtime/thread_pool.h"
+
+namespace ingot {
+namespace fs = std::filesystem;
+namespace {
+
+IsaLevel level_of(const std::string& march) {
+  if (march == "native" || march.empty()) return cpu_level();
+  if (march == "x86-64-v3") return IsaLevel::V3;
+  if (march == "x86-64-v2") return IsaLevel::V2;
+  throw Error(ErrorKind::InvalidInput, fmt::format("march '{}' is not a level Ingot compiles for", march),
+              "use native, x86-64-v3 or x86-64-v2");
+}
+
+// Objects of all requests, compiled on all cores, each taken from the cache if it is there.
+std::vector<std::string> compile_all(const std::vector<KernelRequest>& requests, IsaLevel level, const Cache& cache) {
+  std::vector<std::string> objects(requests.size());
+  std::atomic<size_t> next{0};
+  std::exception_ptr failure;
+  std::atomic<bool> failed{false};
+  auto work = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < requests.size() && !failed;) try {
+        const std::string key = codegen_version() + "-" + std::string(name(level)) + "-" + requests[i].symbol() + ".o";
+        if (auto found = cache.read(key)) {
+          objects[i] = std::move(*found);
+        } else {
+          objects[i] = compile_kernel(requests[i], level);
+          cache.write(key, objects[i]);
+        }
+      } catch (...) {
+        if (!failed.exchange(true)) failure = std::current_exception();
+      }
+  };
+  std::vector<std::thread> helpers;
+  const int threads = std::min<int>(default_threads(0).threads, static_cast<int>(requests.size()));
+  for (int t = 1; t < threads; t++) helpers.emplace_back(work);
+  work();
+  for (auto& h : helpers) h.join();
+  if (failure) std::rethrow_exception(failure);
+  return objects;
+}
+
+std::vector<SpecialisedKernel> describe(const std::vector<KernelRequest>& requests) {
+  std::vector<SpecialisedKernel> out;
+  for (const auto& r : requests)
+    out.push_back({r.kernel, r.expr ? r.expr->str() : "", r.params, r.known, r.structure, nullptr});
+  return out;
+}
+
+void write_file(const std::string& path, std::string_view bytes) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  if (!out.flush()) fail(ErrorKind::Io, "cannot write {}: {}", path, std::strerror(errno));
+}
+
+// Object files of the kernels and of the table of their entries.
+std::vector<std::string> write_kernel_objects(const TemporaryFolder& folder, const std::vector<KernelRequest>& requests,
+                                              IsaLevel level, const Cache& cache, const std::string& table) {
+  std::vector<std::string> paths, symbols;
+  std::vector<std::string> objects = compile_all(requests, level, cache);
+  for (size_t i = 0; i < requests.size(); i++) {
+    paths.push_back(folder.file("k" + std::to_string(i) + ".o"));
+    write_file(paths.back(), objects[i]);
+    symbols.push_back(requests[i].symbol());
+  }
+  paths.push_back(folder.file("table.o"));
+  write_table_object(paths.back(), table, symbols);
+  return paths;
+}
+
+// Maps a library that is in memory only: nothing to clean up, no file somebody could change.
+void* load_bytes(const std::string& bytes) {
+  const int fd = memfd_create("ingot-kernels", MFD_CLOEXEC);
+  if (fd < 0) fail(ErrorKind::Io, "memfd_create: {}", std::strerror(errno));
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = write(fd, bytes.data() + done, bytes.size() - done);
+    if (n <= 0) {
+      close(fd);
+      fail(ErrorKind::Io, "cannot hold compiled kernels in memory: {}", std::strerror(errno));
+    }
+    done += static_cast<size_t>(n);
+  }
+  void* handle = dlopen(fmt::format("/proc/self/fd/{}", fd).c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string problem = handle ? "" : dlerror();
+  close(fd);
+  if (!handle) fail(ErrorKind::Io, "compiled kernels cannot be loaded: {}", problem);
+  return handle;
+}
+
+std::string set_key(const std::vector<KernelRequest>& requests, IsaLevel level) {
+  std::string all = codegen_version() + std::string(name(level));
+  for (const auto& r : requests) all += r.symbol();
+  return "set-" + hash128_hex(std::as_bytes(std::span(all))) + ".so";
+}
+
+std::vector<SpecialisedKernel> load_kernels(const std::vector<KernelRequest>& requests, IsaLevel level) {
+  if (requests.empty()) return {};
+  const Cache cache;
+  const std::string key = set_key(requests, level);
+  std::optional<std::string> library = cache.read(key);
+  if (!library) {
+    const TemporaryFolder folder;
+    const std::string path = folder.file("kernels.so");
+    link_library(write_kernel_objects(folder, requests, level, cache, "ingot_functions"), path, {"ingot_functions"});
+    std::ifstream in(path, std::ios::binary);
+    library.emplace(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+    cache.write(key, *library);
+  }
+  void* handle = load_bytes(*library);
+  auto* functions = static_cast<const KernelFn*>(dlsym(handle, "ingot_functions"));
+  if (!functions) fail(ErrorKind::Internal, "compiled kernels have no table");
+  std::vector<SpecialisedKernel> out = describe(requests);
+  for (size_t i = 0; i < out.size(); i++) out[i].function = functions[i];
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<Session> make_session(std::shared_ptr<const Graph> graph, const CompileOptions& options,
+                                      const SessionOptions& session_options) {
+  const IsaLevel level = level_of(options.march);
+  if (level == IsaLevel::V3 && cpu_level() != IsaLevel::V3)
+    throw Error(ErrorKind::InvalidInput, "this CPU does not run x86-64-v3", "compile with march native");
+  auto packed = std::make_shared<Graph>(*graph);
+  pack_weights(*packed);
+  std::vector<SpecialisedKernel> kernels;
+  if (options.opt_level > 0) kernels = load_kernels(choose_kernels(*packed), level);
+  return std::make_unique<Session>(packed, std::move(kernels), session_options);
+}
+
+void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, const CompileOptions& options) {
+  const IsaLevel level = level_of(options.march);
+  Graph packed = *graph;
+  pack_weights(packed);
+  std::vector<KernelRequest> requests;
+  if (options.opt_level > 0) requests = choose_kernels(packed);
+  const Cache cache;
+  const TemporaryFolder folder;
+  std::vector<std::string> objects = write_kernel_objects(folder, requests, level, cache, "ingot_embedded_functions");
+
+  WeightSink weights;
+  const std::string text = write_graph(packed, weights);
+  const std::string kernels = "isa " + std::string(name(level)) + "\n" + write_kernels(describe(requests));
+  auto data = [&](const char* symbol, const auto& bytes) {
+    objects.push_back(folder.file(std::string(symbol) + ".o"));
+    write_data_object(objects.back(), symbol, bytes);
+  };
+  data("ingot_embedded_graph", text);
+  data("ingot_embedded_kernels", kernels);
+  data("ingot_embedded_weights", weights);
+  objects.push_back(folder.file("runtime.o"));
+  write_file(objects.back(), runtime_object_bytes());
+
+  const std::string beside = path + "." + std::to_string(getpid()) + ".new";
+  link_library(objects, beside,
+               {"ingot_api_version", "ingot_create", "ingot_destroy", "ingot_signature", "ingot_run", "ingot_release", "ingot_error"});
+  std::error_code error;
+  fs::rename(beside, path, error);
+  if (error) {
+    std::error_code ignored;
+    fs::remove(beside, ignored);
+    fail(ErrorKind::Io, "cannot write {}: {}", path, error.message());
+  }
+}
+
+}  // namespace ingot

@@ -1,0 +1,65 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "compiler/compiler.h"
+#include "loader/onnx_loader.h"
+#include "passes/passes.h"
+
+namespace ingot {
+namespace fs = std::filesystem;
+namespace {
+
+// Inputs that the caller fixed. A name that appears elsewhere in the inputs is fixed there too.
+void fix_shapes(Graph& g, const std::map<std::string, std::vector<int64_t>>& shapes) {
+  std::map<std::string, int64_t> bound;
+  for (const auto& [name, dims] : shapes) {
+    const TensorId t = g.find_tensor(name);
+    if (std::find(g.inputs.begin(), g.inputs.end(), t) == g.inputs.end() || t == kNoTensor) {
+      std::string known;
+      for (TensorId i : g.inputs) known += (known.empty() ? "" : ", ") + g.tensor(i).name;
+      throw Error(ErrorKind::InvalidInput, "shapes: the model has no input '" + name + "'", "its inputs are: " + known);
+    }
+    TensorInfo& info = g.info(t);
+    if (!info.shape) info.shape = Shape(dims.size(), Dim(0));
+    if (info.shape->size() != dims.size())
+      invalid_input("shapes: input '{}' has rank {}, not {}", name, info.shape->size(), dims.size());
+    for (size_t d = 0; d < dims.size(); d++) {
+      Dim& dim = (*info.shape)[d];
+      if (dims[d] == -1) continue;
+      if (dims[d] < 0) invalid_input("shapes: input '{}' cannot have size {}", name, dims[d]);
+      if (dim.is_const() && dim.value() != dims[d] && g.info(t).shape)
+        if (dim.value() != 0) invalid_input("shapes: dim {} of input '{}' is {}, not {}", d, name, dim.str(), dims[d]);
+      if (!dim.is_const()) bound[dim.str()] = dims[d];
+      dim = dims[d];
+    }
+  }
+  for (TensorId t : g.inputs)
+    if (g.info(t).shape)
+      for (Dim& dim : *g.info(t).shape)
+        if (auto it = bound.find(dim.str()); it != bound.end()) dim = it->second;
+}
+
+}  // namespace
+
+std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions& options) {
+  std::error_code error;
+  if (!fs::exists(path, error)) throw Error(ErrorKind::Io, path + ": there is no such file or folder");
+  std::shared_ptr<Graph> graph;
+  if (fs::is_directory(path, error)) {
+    graph = load_ir(path);
+  } else {
+    if (fs::path(path).extension() == ".so")
+      throw Error(ErrorKind::InvalidInput, path + " is a compiled library", "run it as it is; compile the model it was made from");
+    graph = load_onnx(path);
+  }
+  fix_shapes(*graph, options.shapes);
+  try {
+    infer_shapes(*graph);
+  } catch (const Error& e) {
+    throw e.at(path);
+  }
+  return graph;
+}
+
+}  // namespace ingot

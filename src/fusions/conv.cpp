@@ -1,0 +1,90 @@
+// ingot.Conv(X, W, none, extra...) = epilogue(conv(X, W), extra...), with Conv's attributes and channels_last.
+// The bias is an extra operand like any other: [C, 1, 1] in NCHW, [C] where channels come last. Extra operands are one
+// element, one value per output channel, of the shape of the result, or, channels last, one value per pixel.
+#include <algorithm>
+
+#include "matcher/fusion.h"
+#include "matcher/region.h"
+#include "passes/constants.h"
+#include "passes/simplify.h"
+
+namespace ingot {
+namespace {
+
+using Handle = Editor::Handle;
+
+bool channels_first_operand(const Editor& e, TensorId t, const Shape& out) {
+  const TensorInfo& info = e.info(t);
+  if (info.dtype != DType::F32 || !info.shape || info.shape->size() > out.size()) return false;
+  if (product(*info.shape).is(1)) return true;
+  Shape s = padded_shape(*info.shape, out.size());
+  if (same_shape(s, out)) return true;
+  for (size_t i = 0; i < s.size(); i++)
+    if (i == 1 ? !(s[i] == out[i]) : !s[i].is(1)) return false;
+  return true;
+}
+
+// The bias in the shape in which it broadcasts against the result.
+TensorId bias_operand(Editor& e, const Node& n, size_t rank) {
+  TensorId b = n.inputs[2];
+  if (n.get_int("channels_last", 0) != 0) return b;
+  const Dim channels = (*e.info(b).shape)[0];
+  Shape shape(rank - 1, Dim(1));
+  shape[0] = channels;
+  if (e.is_constant(b))
+    return e.add_constant(e.graph.tensor(b).name + "/channels", reshaped(e.info(b).constant, numbers(shape)));
+  std::vector<int64_t> spec(rank - 1, 1);
+  spec[0] = -1;
+  return e.emit(n, "Reshape", {b, e.add_ints(n.name + "/shape", spec)}, {}, DType::F32, shape);
+}
+
+std::string fuse(Editor& e, Handle h) {
+  const Node n = e.node(h);
+  const TensorId y = n.outputs[0];
+  for (size_t i = 0; i < n.inputs.size(); i++)
+    if (n.has_input(i) && (e.info(n.inputs[i]).dtype != DType::F32 || !e.info(n.inputs[i]).shape))
+      return "operands are not f32, or of unknown rank";
+  if (!e.info(y).shape) return "the shape of the result is not known";
+  const Shape out = *e.info(y).shape;
+  const bool last = n.get_int("channels_last", 0) != 0;
+  RegionExpr region(e);
+  int value = region.operand(y);  // x0
+  if (n.has_input(2)) value = region.expr().call("add", {value, region.operand(bias_operand(e, n, out.size()))});
+  region.define(y, value);
+  Epilogue epilogue = grow_epilogue(e, y, std::move(region), [&](TensorId t) {
+    return last ? row_column_operand(e, t, out) : channels_first_operand(e, t, out);
+  });
+
+  Node fused{.op = "Conv", .domain = "ingot", .name = n.name, .inputs = {n.inputs[0], n.inputs[1]}, .attrs = n.attrs};
+  if (!epilogue.operands.empty()) {
+    fused.inputs.push_back(kNoTensor);
+    fused.inputs.insert(fused.inputs.end(), epilogue.operands.begin(), epilogue.operands.end());
+  }
+  fused.outputs = {epilogue.result};
+  if (!epilogue.expr.empty()) fused.attrs["epilogue"] = epilogue.expr;
+  epilogue.nodes.insert(epilogue.nodes.begin(), h);
+  fused.origins = joined_origins(e, epilogue.nodes);
+  for (Handle gone : epilogue.nodes) e.erase(gone);
+  e.add(std::move(fused));
+  return "";
+}
+
+void run(Editor& e, const Explain& explain) {
+  for (Handle h = e.size(); h-- > 0;) {
+    if (!e.alive(h) || !(e.node(h).is("Conv") || (e.node(h).is("Conv", "ingot") && !e.node(h).has("epilogue")))) continue;
+    const std::string label = e.node(h).label();
+    std::string why = fuse(e, h);
+    if (explain) explain(label, why.empty() ? "matched" : why);
+  }
+}
+
+}  // namespace
+
+void register_conv(FusionRegistry& registry) {
+  registry.add({.name = "conv",
+                .priority = 100,
+                .formula = "f(conv(X, W) + b, ...) -> ingot.Conv(X, W, none, b, ...) with epilogue f",
+                .pass = run});
+}
+
+}  // namespace ingot

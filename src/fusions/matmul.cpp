@@ -1,0 +1,110 @@
+// ingot.MatMul(A, B, extra...) = epilogue(op(A) op(B), extra...), op transposing the last two axes or not.
+//   MatMul(A, Transpose(B)) -> transB;  Gemm(A, B, C) = alpha op(A) op(B) + beta C;  bias, activation, residual after it.
+// The epilogue is an expression over x0, the sum of products, and the extra operands x1, x2, ..., each of which is one
+// element, a vector over the columns, one value per row, or of the shape of the result.
+#include "matcher/fusion.h"
+#include "matcher/region.h"
+#include "passes/constants.h"
+#include "passes/simplify.h"
+
+namespace ingot {
+namespace {
+
+using Handle = Editor::Handle;
+
+// Transpose(x) that swaps the last two axes: x. Otherwise kNoTensor.
+TensorId before_swap(const Editor& e, TensorId t) {
+  const Node* n = e.maker(t, "Transpose");
+  if (!n) return kNoTensor;
+  std::vector<int64_t> perm = transpose_perm(e, *n);
+  if (perm.size() < 2) return kNoTensor;
+  std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+  return is_identity(perm) ? n->inputs[0] : kNoTensor;
+}
+
+ConstantPtr times(const Constant& c, float alpha) {
+  std::vector<float> out(c.as<float>().begin(), c.as<float>().end());
+  for (float& v : out) v *= alpha;
+  return make_constant(DType::F32, c.dims, out);
+}
+
+struct Operands {
+  TensorId a, b;
+  bool trans_a, trans_b;
+};
+
+Operands read_operands(const Editor& e, const Node& n) {
+  Operands o{n.inputs[0], n.inputs[1], n.get_int("transA", 0) != 0, n.get_int("transB", 0) != 0};
+  if (TensorId a = before_swap(e, o.a); a != kNoTensor) o.a = a, o.trans_a = !o.trans_a;
+  if (TensorId b = before_swap(e, o.b); b != kNoTensor) o.b = b, o.trans_b = !o.trans_b;
+  return o;
+}
+
+// alpha x0 + beta C, for Gemm. False when C does not fit an epilogue.
+bool add_gemm_terms(Editor& e, const Node& n, Operands& o, RegionExpr& region) {
+  Expr& expr = region.expr();
+  TensorId y = n.outputs[0];
+  int value = region.instruction(y);
+  const float alpha = n.get_float("alpha", 1.f), beta = n.get_float("beta", 1.f);
+  const bool has_c = n.has_input(2) && beta != 0;
+  if (has_c && !row_column_operand(e, n.inputs[2], *e.info(y).shape)) return false;
+  if (alpha != 1 && e.is_constant(o.b))
+    o.b = e.add_constant(e.graph.tensor(o.b).name + "/scaled", times(*e.info(o.b).constant, alpha));
+  else if (alpha != 1)
+    value = expr.call("mul", {value, expr.constant(alpha, DType::F32)});
+  if (has_c) {
+    int c = region.operand(n.inputs[2]);
+    if (beta != 1) c = expr.call("mul", {c, expr.constant(beta, DType::F32)});
+    value = expr.call("add", {value, c});
+  }
+  region.define(y, value);
+  return true;
+}
+
+std::string fuse(Editor& e, Handle h) {
+  const Node n = e.node(h);
+  const TensorId y = n.outputs[0];
+  for (size_t i = 0; i < 2; i++) {
+    const TensorInfo& info = e.info(n.inputs[i]);
+    if (info.dtype != DType::F32) return "operands are not f32";
+    if (!info.shape || info.shape->size() < 2) return "an operand has rank below 2, or an unknown one";
+  }
+  if (!e.info(y).shape) return "the shape of the result is not known";
+  const Shape out = *e.info(y).shape;
+  Operands o = read_operands(e, n);
+  RegionExpr region(e);
+  region.define(y, region.operand(y));  // x0
+  if (n.is("Gemm") && !add_gemm_terms(e, n, o, region)) return "C is not a scalar, row, column or matrix of the result";
+  Epilogue epilogue = grow_epilogue(e, y, std::move(region), [&](TensorId t) { return row_column_operand(e, t, out); });
+
+  Node fused{.op = "MatMul", .domain = "ingot", .name = n.name, .inputs = {o.a, o.b}};
+  fused.inputs.insert(fused.inputs.end(), epilogue.operands.begin(), epilogue.operands.end());
+  fused.outputs = {epilogue.result};
+  fused.attrs = {{"transA", int64_t{o.trans_a}}, {"transB", int64_t{o.trans_b}}};
+  if (!epilogue.expr.empty()) fused.attrs["epilogue"] = epilogue.expr;
+  epilogue.nodes.insert(epilogue.nodes.begin(), h);
+  fused.origins = joined_origins(e, epilogue.nodes);
+  for (Handle gone : epilogue.nodes) e.erase(gone);
+  e.add(std::move(fused));
+  return "";
+}
+
+void run(Editor& e, const Explain& explain) {
+  for (Handle h = e.size(); h-- > 0;) {
+    if (!e.alive(h) || !(e.node(h).is("MatMul") || e.node(h).is("Gemm"))) continue;
+    const std::string label = e.node(h).label();
+    std::string why = fuse(e, h);
+    if (explain) explain(label, why.empty() ? "matched" : why);
+  }
+}
+
+}  // namespace
+
+void register_matmul(FusionRegistry& registry) {
+  registry.add({.name = "matmul",
+                .priority = 100,
+                .formula = "f(alpha A B + beta C, ...) -> ingot.MatMul(A, B, ...) with epilogue f",
+                .pass = run});
+}
+
+}  // namespace ingot

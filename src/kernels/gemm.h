@@ -1,0 +1,68 @@
+// Batched matrix product with a fused epilogue, fp32:
+//   C[b][m][n] = epilogue( sum_k A[b][m][k] * B[b][k][n] ),   row = b * M + m, col = n.   K = 0 gives epilogue(0).
+//
+// Operands: A, B, C, then the extra operands of the epilogue.
+//  - A: any strides. With a_col == 1 rows are read in place, otherwise a block is packed into scratch first.
+//  - B: packed into panels of 16 or 24 columns (kernels/pack.h), or plain with any strides: then every unit packs its
+//    own panel into scratch.
+//  - C: contiguous columns, rows c_row apart.
+//  - Up to three batch dims; a stride of 0 broadcasts. A batch dim over which B is broadcast and A and C are contiguous
+//    is better made part of M.
+// Units: batch x m_blocks x panels, panels fastest. A thread's contiguous range is thus a range of panels of one block
+// of rows, or several blocks: for few rows the split is over N, for many over M.
+//
+// Loops of a call: block of rows, slice of K, panel, tile. A block of A and one panel of a slice lie in L2; the next
+// panel is prefetched while this one is used, so packed weights are one sequential stream from memory.
+#pragma once
+#include "kernels/hooks.h"
+#include "kernels/pack.h"
+
+namespace ingot::kernel {
+
+struct GemmParams {
+  int64_t panel;      // 16 or 24
+  int64_t b_packed;   // 1: B is packed, b_row and b_col are ignored, b_batch counts floats of packed matrices
+  int64_t a_packing;  // 1: blocks of A are packed into scratch; required when a_col != 1
+  int64_t k_slice;    // k-steps per pass over the panels; gemm_k_slice(k)
+  int64_t m_blocks;   // blocks of rows; gemm_m_blocks(m)
+  int64_t m, n, k;
+  int64_t batch[3];
+  int64_t a_row, a_col, a_batch[3];
+  int64_t b_row, b_col, b_batch[3];
+  int64_t c_row, c_batch[3];
+  int64_t extras;  // operands of the epilogue
+  EpilogueOperand extra[kMaxEpilogueOperands];
+};
+static_assert(sizeof(GemmParams) == (26 + 2 * kMaxEpilogueOperands) * 8);
+
+// Tuned on Zen 3 (512 KB of L2): 128 rows x 768 floats of A are 384 KB, a panel slice 48-72 KB.
+inline constexpr int64_t kGemmBlockRows = 128, kGemmSlice = 768;
+
+// 24 columns need fewer loads per multiply-add and suit M = 4i; 16 columns waste less of a narrow N.
+INGOT_INLINE int64_t gemm_panel(int64_t n) {
+  return packed_floats(1, n, 24) <= packed_floats(1, n, 16) + n / 64 ? 24 : 16;
+}
+// Slices of equal length where possible: a constant length makes better code.
+INGOT_INLINE int64_t gemm_k_slice(int64_t k) {
+  if (k <= kGemmSlice + kGemmSlice / 3) return max_of(1, k);
+  for (int64_t slice = kGemmSlice; slice >= kGemmSlice / 2; slice -= 8)
+    if (k % slice == 0) return slice;
+  int64_t slices = div_up(k, kGemmSlice);
+  return div_up(div_up(k, slices), 8) * 8;
+}
+INGOT_INLINE int64_t gemm_m_blocks(int64_t m) { return max_of(1, div_up(m - kGemmBlockRows / 4, kGemmBlockRows)); }
+
+INGOT_INLINE int64_t gemm_units(const GemmParams& p) {
+  if (p.m == 0) return 0;
+  return p.batch[0] * p.batch[1] * p.batch[2] * p.m_blocks * div_up(p.n, p.panel);
+}
+
+// Scratch: the packed block of A (none if its rows are contiguous), then the packed panel of B (none if packed before).
+INGOT_INLINE int64_t gemm_a_scratch_floats(const GemmParams& p) {
+  return p.a_packing ? (p.m / p.m_blocks + 13) * div_up(p.k_slice, 16) * 16 : 0;
+}
+INGOT_INLINE int64_t gemm_scratch_bytes(const GemmParams& p) {
+  return (gemm_a_scratch_floats(p) + (p.b_packed ? 0 : p.k_slice * p.panel)) * int64_t(sizeof(float));
+}
+
+}  // namespace ingot::kernel

@@ -1,0 +1,197 @@
+// The register tile under GEMM, convolution and attention.
+//
+// A tile is MR rows by NR = NV * kLanes columns of the result:  acc[i][:] += sum_k a[i][k] * b[k][:].
+// b is a panel (kernels/pack.h); the rows of a are pointers, so they may lie anywhere: a matrix, pixels of an image,
+// a buffer of zeros. Twelve vector accumulators, NV vectors of b and one broadcast fill the 16 registers of SSE and
+// AVX2 and hide the latency of the multiply-add.
+//
+// Rows are cut into tiles of nearly equal height (6s and 5s, or 4s and 3s): a remainder tile of one or two rows would
+// run at the latency of its few accumulators.
+#pragma once
+#include "kernels/hooks.h"
+#include "kernels/pack.h"
+
+#define INGOT_INLINED __attribute__((always_inline))  // for lambdas
+
+namespace ingot::kernel {
+
+inline constexpr int kAccumulators = 12;
+inline constexpr int kUnroll = 8;      // k-steps per iteration of the inner loop
+inline constexpr int kCacheLine = 64;  // bytes
+
+template <int NR>
+inline constexpr int kTileRows = kAccumulators * kLanes / NR;
+
+// Rows [0, m) cut into `count` tiles: the first `tall` tiles have rows + 1 rows, the others `rows`.
+struct Tiling {
+  int64_t count, rows, tall;
+};
+INGOT_INLINE Tiling cut_rows(int64_t m, int64_t max_rows) {
+  int64_t count = max_of(1, div_up(m, max_rows));
+  return {count, m / count, m % count};
+}
+INGOT_INLINE int64_t tile_start(const Tiling& t, int64_t tile) { return tile * t.rows + min_of(tile, t.tall); }
+
+// A stream of cache lines to bring into L2 while computing: `lines` of them every kUnroll k-steps.
+struct Prefetch {
+  const char* at;
+  int64_t lines;
+};
+// The lines per kUnroll k-steps with which `tiles` tiles of any K cover a panel of the same K.
+INGOT_INLINE int64_t prefetch_lines(int64_t panel, int64_t tiles) {
+  return div_up(kUnroll * panel * int64_t(sizeof(float)) / kCacheLine, max_of(1, tiles));
+}
+
+template <int MR, int NV>
+INGOT_INLINE void clear(VF (&acc)[MR][NV]) {
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] = VF(0.f);
+}
+
+template <int MR, int NV>
+INGOT_INLINE void step(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t k, const float* b) {
+  VF row[NV];
+  INGOT_UNROLL for (int j = 0; j < NV; j++) row[j] = load(b + j * kLanes);
+  INGOT_UNROLL for (int i = 0; i < MR; i++) {
+    VF x = VF(a[i][k]);
+    INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x * row[j];
+  }
+}
+
+// acc += a[:][0..len) * b[0..len)[:], rows of b ldb floats apart. Each kUnroll elements of a row are contiguous and
+// a_step floats from the next: kUnroll for a plain row, MR * kUnroll for packed rows (pack_rows below).
+// A low tile (MR = 1 for a matrix-vector product) keeps several partial sums per element, over k modulo `parts`, to
+// have enough independent chains.
+template <int MR, int NV>
+INGOT_INLINE void accumulate(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t a_step, const float* b,
+                             int64_t ldb, int64_t len, Prefetch& prefetch) {
+  constexpr int chains = kAccumulators / (MR * NV), parts = chains >= 4 ? 4 : chains >= 2 ? 2 : 1;
+  VF part[parts][MR][NV];
+  INGOT_UNROLL for (int p = 1; p < parts; p++) clear(part[p]);
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) part[0][i][j] = acc[i][j];
+  int64_t k = 0, at = 0;
+  for (; k + kUnroll <= len; k += kUnroll, at += a_step, b += kUnroll * ldb) {
+    for (int64_t q = 0; q < prefetch.lines; q++, prefetch.at += kCacheLine) __builtin_prefetch(prefetch.at, 0, 2);
+    INGOT_UNROLL for (int u = 0; u < kUnroll; u++) step(part[u % parts], a, at + u, b + u * ldb);
+  }
+  for (; k < len; k++, at++, b += ldb) step(part[0], a, at, b);
+  INGOT_UNROLL for (int p = 1; p < parts; p++) INGOT_UNROLL for (int i = 0; i < MR; i++)
+      INGOT_UNROLL for (int j = 0; j < NV; j++) part[0][i][j] += part[p][i][j];
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] = part[0][i][j];
+}
+
+// `rows` rows of a tile, element (i, k) at src[i * row_stride + k * col_stride], as [ceil(len /
+// kUnroll)][rows][kUnroll].
+INGOT_INLINE void pack_rows(float* dst, const float* src, int64_t rows, int64_t len, int64_t row_stride,
+                            int64_t col_stride) {
+  int64_t k = 0;
+  for (; k + kUnroll <= len; k += kUnroll)
+    for (int64_t i = 0; i < rows; i++, dst += kUnroll) {
+      const float* from = src + i * row_stride + k * col_stride;
+      if (col_stride == 1)
+        INGOT_UNROLL for (int j = 0; j < kUnroll; j += kLanes) store(dst + j, load(from + j));
+      else
+        INGOT_UNROLL for (int j = 0; j < kUnroll; j++) dst[j] = from[j * col_stride];
+    }
+  for (int64_t i = 0; i < rows; i++, dst += kUnroll)
+    for (int64_t j = 0; j < len - k; j++) dst[j] = src[i * row_stride + (k + j) * col_stride];
+}
+
+struct Epilogue {
+  void* const* extra;
+  const EpilogueOperand* strides;
+  const ExprProgram* program;
+  int64_t extras;
+};
+INGOT_INLINE VF apply(const Epilogue& e, VF v, int64_t row, int64_t col, int64_t lanes) {
+  return ingot_hook_epilogue(v, e.extra, e.strides, row, col, lanes, e.program);
+}
+
+// Where a tile goes: c points at its first element, rows ldc floats apart; row and col are its place in the whole
+// result; only the first `cols` columns exist. K is summed in slices: all but the first add to c, the last applies
+// the epilogue.
+struct Destination {
+  float* c;
+  int64_t ldc, row, col, cols;
+  bool first, last;
+};
+
+// Brings the lines of the tile into cache while it is being computed: c when it is added to, and the extra operands.
+template <int MR>
+INGOT_INLINE void prefetch_destination(const Destination& d, const Epilogue& e) {
+  if (!d.first) INGOT_UNROLL for (int i = 0; i < MR; i++) __builtin_prefetch(d.c + i * d.ldc);
+  if (d.last)
+    for (int64_t x = 0; x < e.extras; x++)
+      if (e.strides[x].row_stride != 0 && e.strides[x].col_stride != 0)
+        INGOT_UNROLL for (int i = 0; i < MR; i++)
+            __builtin_prefetch(static_cast<const float*>(e.extra[x]) + (d.row + i) * e.strides[x].row_stride + d.col);
+}
+
+template <int MR, int NV>
+INGOT_INLINE void finish_full(VF (&acc)[MR][NV], const Destination& d, const Epilogue& e) {
+  INGOT_UNROLL for (int i = 0; i < MR; i++) {
+    float* c = d.c + i * d.ldc;
+    INGOT_UNROLL for (int j = 0; j < NV; j++) {
+      if (!d.first) acc[i][j] += load(c + j * kLanes);
+      if (d.last) acc[i][j] = apply(e, acc[i][j], d.row + i, d.col + j * kLanes, kLanes);
+    }
+    INGOT_UNROLL for (int j = 0; j < NV; j++) store(c + j * kLanes, acc[i][j]);
+  }
+}
+
+// The last panel, when it is not full. Rare, so it goes through memory: one call of the hook instead of MR * NV.
+template <int MR, int NV>
+INGOT_INLINE void finish_tail(const VF (&acc)[MR][NV], const Destination& d, const Epilogue& e) {
+  float tile[MR][NV * kLanes];
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++)
+      store(tile[i] + j * kLanes, acc[i][j]);
+#pragma clang loop unroll(disable)
+  for (int64_t i = 0; i < MR; i++)
+#pragma clang loop unroll(disable)
+    for (int64_t j = 0; j < d.cols; j += kLanes) {
+      int64_t lanes = min_of(kLanes, d.cols - j);
+      float* c = d.c + i * d.ldc + j;
+      VF v = load(tile[i] + j);
+      if (!d.first) v += load_partial(c, lanes);
+      if (d.last) v = apply(e, v, d.row + i, d.col + j, lanes);
+      store_partial(c, v, lanes);
+    }
+}
+
+template <int MR, int NV>
+INGOT_INLINE void finish(VF (&acc)[MR][NV], const Destination& d, const Epilogue& e) {
+  if (d.cols >= NV * kLanes)
+    finish_full(acc, d, e);
+  else
+    finish_tail(acc, d, e);
+}
+
+// Calls body(Height<h>) for the run-time height h in [1, Max]; folds to one call when h is a constant.
+template <int H>
+struct Height {
+  static constexpr int value = H;
+};
+template <int Max, class Body>
+INGOT_INLINE void with_height(int64_t h, const Body& body) {
+  if constexpr (Max > 0) {
+    if (h == Max)
+      body(Height<Max>());
+    else
+      with_height<Max - 1>(h, body);
+  }
+}
+
+// Calls body(Height<h>, tile) for the tiles [first, last), all tall ones before the others.
+template <int Max, class Body>
+INGOT_INLINE void for_tiles(const Tiling& t, int64_t first, int64_t last, const Body& body) {
+  int64_t turn = min_of(max_of(first, t.tall), last);
+  if (first < turn)
+    with_height<Max>(t.rows + 1, [&](auto h) INGOT_INLINED {
+      for (int64_t i = first; i < turn; i++) body(h, i);
+    });
+  if (turn < last)
+    with_height<Max>(t.rows, [&](auto h) INGOT_INLINED {
+      for (int64_t i = turn; i < last; i++) body(h, i);
+    });
+}
+
+}  // namespace ingot::kernel

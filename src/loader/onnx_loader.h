@@ -1,0 +1,16 @@
+// Reads an ONNX model: any IR version, default opsets 1 to 28, external data, functions, subgraphs.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "graph/graph.h"
+
+namespace ingot {
+
+inline constexpr int64_t kNewestOpset = 28;
+
+// The graph in terms of the current operator set (extracted), verified, not yet inferred. Large weights point into the
+// mapped file. A malformed file is an InvalidModel error that names the file, the node and the reason.
+std::shared_ptr<Graph> load_onnx(const std::string& path);
+
+}  // namespace ingot

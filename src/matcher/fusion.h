@@ -1,0 +1,45 @@
+// A fusion: a formula, the patterns that recognise it, and the rewrite. Each stands alone in a file of src/fusions/,
+// <name>.cpp, which defines `void register_<name>(FusionRegistry&)`; the build collects the folder into the registry.
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "matcher/pattern.h"
+
+namespace ingot {
+
+// Told of every place a fusion looked like matching: the node, and "matched" or what stopped it.
+using Explain = std::function<void(const std::string& node, const std::string& outcome)>;
+
+struct Fusion {
+  std::string name;
+  int priority = 0;  // lower runs earlier
+  std::string formula;
+  // Tried in order at every node, the last nodes first, so that the largest match wins.
+  std::vector<match::Pattern> patterns;
+  // Checks what a pattern cannot say and rewrites: the new node replaces the root. Returns "" when done, else why not.
+  // Values inside the match are already known to be read by the match only.
+  std::string (*rewrite)(Editor&, const match::Match&) = nullptr;
+  // For fusions of regions, which no pattern of fixed size describes; instead of patterns and rewrite.
+  void (*pass)(Editor&, const Explain&) = nullptr;
+};
+
+class FusionRegistry {
+ public:
+  static const FusionRegistry& get();
+  void add(Fusion f) { fusions_.push_back(std::move(f)); }
+  const std::vector<Fusion>& all() const { return fusions_; }  // by priority, then by name
+
+ private:
+  std::vector<Fusion> fusions_;
+};
+
+void run_fusion(Graph&, const Fusion&, const Explain& explain = {});
+
+// Replaces the root of the match; origins are those of all nodes the match stands for, which are erased.
+Editor::Handle replace_match(Editor&, const match::Match&, Node with);
+// Origins of several nodes, in order and without repetition.
+std::vector<std::string> joined_origins(const Editor&, const std::vector<Editor::Handle>&);
+
+}  // namespace ingot

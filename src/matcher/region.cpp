@@ -1,0 +1,189 @@
+#include "matcher/region.h"
+
+#include <algorithm>
+
+#include "ops/op.h"
+#include "passes/constants.h"
+
+namespace ingot {
+namespace {
+
+bool computes_with(DType t) {
+  switch (t) {
+    case DType::F16:
+    case DType::BF16:
+    case DType::F32:
+    case DType::F64:
+    case DType::Bool: return true;
+    default: return is_integer(t) && bits(t) >= 8;
+  }
+}
+
+std::vector<DType> operand_types(const Editor& e, const Node& n) {
+  std::vector<DType> types;
+  for (TensorId t : n.inputs) types.push_back(t == kNoTensor ? DType::Undefined : e.info(t).dtype);
+  return types;
+}
+
+}  // namespace
+
+bool is_expressible(const Editor& e, const Node& n) {
+  const OpDef* def = OpRegistry::get().find(n.op, n.domain);
+  if (!def || !def->expr || n.outputs.size() != 1 || n.inputs.empty()) return false;
+  for (TensorId t : n.inputs)
+    if (t != kNoTensor && !computes_with(e.info(t).dtype)) return false;
+  return computes_with(e.info(n.outputs[0]).dtype) && e.info(n.outputs[0]).shape.has_value();
+}
+
+int RegionExpr::operand(TensorId t) {
+  auto it = std::find(operands_.begin(), operands_.end(), t);
+  const auto index = static_cast<int>(it - operands_.begin());
+  if (it == operands_.end()) {
+    operands_.push_back(t);
+    expr_.input_types.push_back(e_.info(t).dtype);
+  }
+  return expr_.input(index);
+}
+
+// A constant with one element that does not raise the rank of the result.
+bool RegionExpr::is_literal(const Node& n, TensorId t) const {
+  if (!scalar_value(e_.info(t))) return false;
+  const size_t rank = e_.info(t).shape->size();
+  for (TensorId other : n.inputs)
+    if (other != kNoTensor && other != t && e_.info(other).shape && e_.info(other).shape->size() >= rank &&
+        (rank == 0 || !scalar_value(e_.info(other))))
+      return true;
+  return false;
+}
+
+std::vector<TensorId> RegionExpr::new_operands(const Node& n) const {
+  std::vector<TensorId> out;
+  for (TensorId t : n.inputs) {
+    if (t == kNoTensor || makes(t) || is_literal(n, t)) continue;
+    if (std::find(operands_.begin(), operands_.end(), t) != operands_.end()) continue;
+    if (std::find(out.begin(), out.end(), t) == out.end()) out.push_back(t);
+  }
+  return out;
+}
+
+void RegionExpr::add(const Node& n) {
+  std::vector<int> map;
+  for (TensorId t : n.inputs) {
+    if (t == kNoTensor)
+      map.push_back(-1);
+    else if (makes(t))
+      map.push_back(made_.at(t));
+    else if (is_literal(n, t))
+      map.push_back(expr_.constant(*scalar_value(e_.info(t)), e_.info(t).dtype));
+    else
+      map.push_back(operand(t));
+  }
+  const OpDef& def = OpRegistry::get().need(n);
+  std::vector<int> results = expr_.inline_expr(def.expr(n, operand_types(e_, n)), map);
+  // A narrow float is rounded when it is stored; inside an expression it would not be.
+  define(n.outputs[0], results.at(0));
+}
+
+Expr RegionExpr::finish(const std::vector<TensorId>& results) const {
+  Expr out = expr_;
+  out.results.clear();
+  out.result_types.clear();
+  for (TensorId t : results) {
+    out.results.push_back(made_.at(t));
+    out.result_types.push_back(e_.info(t).dtype);
+  }
+  out.remove_dead();
+  return out;
+}
+
+namespace {
+
+using Handle = Editor::Handle;
+
+constexpr size_t kMaxEpilogueNodes = 32;
+
+// Element-wise nodes of the same shape that depend on `value` through each other, nearest first.
+std::vector<Handle> downstream(const Editor& e, TensorId value) {
+  std::vector<Handle> found;
+  std::vector<TensorId> frontier = {value};
+  const TensorInfo& like = e.info(value);
+  for (size_t i = 0; i < frontier.size() && found.size() < kMaxEpilogueNodes; i++)
+    for (Handle h : e.consumers(frontier[i])) {
+      if (std::find(found.begin(), found.end(), h) != found.end() || !is_expressible(e, e.node(h))) continue;
+      if (!same_shape(e.info(e.node(h).outputs[0]), like)) continue;
+      found.push_back(h);
+      frontier.push_back(e.node(h).outputs[0]);
+    }
+  return found;
+}
+
+bool contains(const std::vector<Handle>& v, Handle h) { return std::find(v.begin(), v.end(), h) != v.end(); }
+
+// The one value of the region that others read, or kNoTensor when there are more.
+TensorId only_escaping(const Editor& e, TensorId value, const std::vector<Handle>& nodes) {
+  TensorId found = kNoTensor;
+  auto look = [&](TensorId t) {
+    bool escapes = e.is_output(t);
+    for (Handle h : e.consumers(t)) escapes |= !contains(nodes, h);
+    if (!escapes) return true;
+    if (found != kNoTensor) return false;
+    found = t;
+    return true;
+  };
+  if (!look(value)) return kNoTensor;
+  for (Handle h : nodes)
+    if (!look(e.node(h).outputs[0])) return kNoTensor;
+  return found;
+}
+
+}  // namespace
+
+Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, const std::function<bool(TensorId)>& allowed) {
+  const std::vector<Handle> candidates = downstream(e, value);
+  std::vector<Handle> nodes;
+  auto ready = [&](Handle h) {
+    for (TensorId t : e.node(h).inputs) {
+      Handle p = e.producer(t);
+      if (p != Editor::kNone && contains(candidates, p) && !contains(nodes, p)) return false;
+    }
+    return true;
+  };
+  auto fits = [&](Handle h) {
+    std::vector<TensorId> more = region.new_operands(e.node(h));
+    return region.operands().size() - 1 + more.size() <= kMaxEpilogueOperands && region.size() < kMaxRegionInstructions &&
+           std::all_of(more.begin(), more.end(), allowed);
+  };
+  auto snapshot = [&](TensorId result) {
+    Epilogue out{nodes, result, {region.operands().begin() + 1, region.operands().end()}, ""};
+    Expr expr = region.finish({result});
+    const ExprInstr& last = expr.code[static_cast<size_t>(expr.results[0])];
+    if (last.kind != ExprInstr::kInput) out.expr = expr.str();
+    return out;
+  };
+  Epilogue best = snapshot(value);
+  for (bool progress = true; progress;) {
+    progress = false;
+    for (Handle h : candidates) {
+      if (contains(nodes, h) || !ready(h) || !fits(h)) continue;
+      region.add(e.node(h));
+      nodes.push_back(h);
+      progress = true;
+      TensorId result = only_escaping(e, value, nodes);
+      if (result != kNoTensor && e.info(result).dtype == e.info(value).dtype) best = snapshot(result);
+    }
+  }
+  return best;
+}
+
+bool row_column_operand(const Editor& e, TensorId t, const Shape& out) {
+  const TensorInfo& info = e.info(t);
+  if (info.dtype != DType::F32 || !info.shape || info.shape->size() > out.size() || out.empty()) return false;
+  if (product(*info.shape).is(1)) return true;
+  const Shape s = padded_shape(*info.shape, out.size());
+  if (same_shape(s, out)) return true;
+  const bool vector = std::all_of(s.begin(), s.end() - 1, [](const Dim& d) { return d.is(1); });
+  if (vector) return s.back() == out.back();
+  return s.back().is(1) && std::equal(s.begin(), s.end() - 1, out.begin());
+}
+
+}  // namespace ingot

@@ -1,0 +1,321 @@
+// ONNX operator -> expression. An operator that is one row of kernels/ewise_ops.h is one line of kDirect; the others
+// have a builder. F16 and BF16 are F32 values inside an expression, so no builder mentions them.
+#include <algorithm>
+#include <array>
+
+#include "ops/elementwise.h"
+
+namespace ingot {
+namespace {
+
+using Types = std::vector<DType>;
+
+struct Direct {
+  const char* op;
+  const char* row;
+  int operands;
+};
+constexpr Direct kDirect[] = {
+    {"Abs", "abs", 1},           {"Acos", "acos", 1},         {"Acosh", "acosh", 1},
+    {"Add", "add", 2},           {"And", "and", 2},           {"Asin", "asin", 1},
+    {"Asinh", "asinh", 1},       {"Atan", "atan", 1},         {"Atanh", "atanh", 1},
+    {"BitwiseAnd", "bitand", 2}, {"BitwiseNot", "bitnot", 1}, {"BitwiseOr", "bitor", 2},
+    {"BitwiseXor", "bitxor", 2}, {"Ceil", "ceil", 1},         {"Cos", "cos", 1},
+    {"Cosh", "cosh", 1},         {"Div", "div", 2},           {"Equal", "eq", 2},
+    {"Erf", "erf", 1},           {"Exp", "exp", 1},           {"Floor", "floor", 1},
+    {"Greater", "gt", 2},        {"GreaterOrEqual", "ge", 2}, {"HardSwish", "hardswish", 1},
+    {"IsNaN", "isnan", 1},       {"Less", "lt", 2},           {"LessOrEqual", "le", 2},
+    {"Log", "log", 1},           {"Mish", "mish", 1},         {"Mul", "mul", 2},
+    {"Neg", "neg", 1},           {"Not", "not", 1},           {"Or", "or", 2},
+    {"PRelu", "prelu", 2},       {"Reciprocal", "recip", 1},  {"Relu", "relu", 1},
+    {"Round", "round", 1},       {"Sigmoid", "sigmoid", 1},   {"Sign", "sign", 1},
+    {"Sin", "sin", 1},           {"Sinh", "sinh", 1},         {"Softplus", "softplus", 1},
+    {"Softsign", "softsign", 1}, {"Sqrt", "sqrt", 1},         {"Sub", "sub", 2},
+    {"Tan", "tan", 1},           {"Tanh", "tanh", 1},         {"Xor", "xor", 2},
+};
+
+Expr start(const Types& types) {
+  Expr e;
+  e.input_types = types;
+  return e;
+}
+Expr finish(Expr& e, int result, DType stored) {
+  e.results = {result};
+  e.result_types = {stored};
+  return std::move(e);
+}
+// The usual result: stored like the first operand, except that comparisons give Bool.
+Expr finish(Expr& e, int result) {
+  DType computed = e.code[static_cast<size_t>(result)].dtype, first = e.input_types[0];
+  return finish(e, result, computed == value_type(first) ? first : computed);
+}
+
+void need_one_type(const Node& node, const Types& types, size_t from = 0) {
+  for (size_t i = from + 1; i < types.size(); i++)
+    if (types[i] != DType::Undefined && types[i] != types[from])
+      invalid_model("{}: operand {} is {}, expected {} as operand {} is", node.label(), i, name(types[i]),
+                    name(types[from]), from);
+}
+
+int cast(Expr& e, int x, DType to) {
+  to = value_type(to);
+  return e.code[static_cast<size_t>(x)].dtype == to ? x : e.call("cast_" + std::string(name(to)), {x});
+}
+
+Expr direct_expr(const Node& node, const Types& types) {
+  const Direct* row = std::find_if(std::begin(kDirect), std::end(kDirect), [&](auto& d) { return node.op == d.op; });
+  need_one_type(node, types);
+  Expr e = start(types);
+  std::vector<int> args;
+  for (int i = 0; i < row->operands; i++) args.push_back(e.input(i));
+  int result = e.call(row->row, args);
+  return finish(e, result);
+}
+
+// f(f(x0, x1), x2) ...: Min, Max, Sum, Mean
+int fold(Expr& e, const char* row) {
+  int result = e.input(0);
+  for (size_t i = 1; i < e.input_types.size(); i++) result = e.call(row, {result, e.input(static_cast<int>(i))});
+  return result;
+}
+Expr variadic_expr(const Node& node, const Types& types) {
+  need_one_type(node, types);
+  Expr e = start(types);
+  int r = fold(e, node.op == "Min" ? "min" : node.op == "Max" ? "max" : "add");
+  if (node.op == "Mean") r = e.call("div", {r, e.constant(static_cast<double>(types.size()), types[0])});
+  return finish(e, r);
+}
+
+// An activation with parameters: row(x, attr_0, attr_1).
+template <size_t N>
+Expr with_attributes(const Node& node, const Types& types, const char* row,
+                     const std::array<std::pair<const char*, float>, N>& attrs) {
+  Expr e = start(types);
+  std::vector<int> args = {e.input(0)};
+  for (auto& [key, fallback] : attrs) args.push_back(e.constant(node.get_float(key, fallback), types[0]));
+  int r = e.call(row, args);
+  return finish(e, r);
+}
+using Attr = std::pair<const char*, float>;
+
+Expr leaky_relu_expr(const Node& n, const Types& t) {
+  return with_attributes(n, t, "leaky_relu", std::array{Attr{"alpha", 0.01f}});
+}
+Expr elu_expr(const Node& n, const Types& t) { return with_attributes(n, t, "elu", std::array{Attr{"alpha", 1.f}}); }
+Expr celu_expr(const Node& n, const Types& t) { return with_attributes(n, t, "celu", std::array{Attr{"alpha", 1.f}}); }
+Expr selu_expr(const Node& n, const Types& t) {
+  return with_attributes(n, t, "selu", std::array{Attr{"alpha", 1.67326319f}, Attr{"gamma", 1.05070102f}});
+}
+Expr thresholded_relu_expr(const Node& n, const Types& t) {
+  return with_attributes(n, t, "thresholded_relu", std::array{Attr{"alpha", 1.f}});
+}
+Expr hard_sigmoid_expr(const Node& n, const Types& t) {
+  return with_attributes(n, t, "hard_sigmoid", std::array{Attr{"alpha", 0.2f}, Attr{"beta", 0.5f}});
+}
+// Integers are shrunk as doubles: lambd and bias need not be whole numbers.
+Expr shrink_expr(const Node& node, const Types& types) {
+  Expr e = start(types);
+  DType t = is_float(types[0]) ? types[0] : DType::F64;
+  int lambd = e.constant(node.get_float("lambd", 0.5f), t), bias = e.constant(node.get_float("bias", 0.f), t);
+  int r = e.call("shrink", {cast(e, e.input(0), t), bias, lambd});
+  return finish(e, cast(e, r, types[0]), types[0]);
+}
+
+Expr gelu_expr(const Node& node, const Types& types) {
+  std::string approximate = node.get_string("approximate", "none");
+  if (approximate != "none" && approximate != "tanh")
+    invalid_model("{}: approximate is '{}', expected 'none' or 'tanh'", node.label(), approximate);
+  Expr e = start(types);
+  int r = e.call(approximate == "none" ? "gelu" : "gelu_tanh", {e.input(0)});
+  return finish(e, r);
+}
+
+// x sigmoid(alpha x)
+int swish(Expr& e, int x, float alpha) {
+  if (alpha == 1.f) return e.call("silu", {x});
+  return e.call("mul", {x, e.call("sigmoid", {e.call("mul", {x, e.constant(alpha, e.input_types[0])})})});
+}
+Expr swish_expr(const Node& node, const Types& types) {
+  Expr e = start(types);
+  int r = swish(e, e.input(0), node.get_float("alpha", 1.f));
+  return finish(e, r);
+}
+Expr swiglu_expr(const Node& node, const Types& types) {
+  need_one_type(node, types);
+  Expr e = start(types);
+  int r = e.call("mul", {swish(e, e.input(0), node.get_float("alpha", 1.f)), e.input(1)});
+  return finish(e, r);
+}
+
+Expr clip_expr(const Node& node, const Types& types) {
+  need_one_type(node, types);
+  Expr e = start(types);
+  bool low = types.size() > 1 && types[1] != DType::Undefined, high = types.size() > 2 && types[2] != DType::Undefined;
+  int r = e.input(0);
+  if (low && high)
+    r = e.call("clip", {r, e.input(1), e.input(2)});
+  else if (low)
+    r = e.call("max", {r, e.input(1)});
+  else if (high)
+    r = e.call("min", {r, e.input(2)});
+  return finish(e, r);
+}
+
+Expr where_expr(const Node& node, const Types& types) {
+  if (types[0] != DType::Bool) invalid_model("{}: the condition is {}, expected bool", node.label(), name(types[0]));
+  need_one_type(node, types, 1);
+  Expr e = start(types);
+  int r = e.call("where", {e.input(0), e.input(1), e.input(2)});
+  return finish(e, r, types[1]);
+}
+
+// The result has the type of the base. Whole numbers stay exact; an integer to a fractional power goes through f64.
+Expr pow_expr(const Node&, const Types& types) {
+  Expr e = start(types);
+  DType t = is_float(types[0]) || is_integer(types[1]) ? types[0] : DType::F64;
+  int r = e.call("pow", {cast(e, e.input(0), t), cast(e, e.input(1), t)});
+  r = cast(e, r, types[0]);
+  return finish(e, r, types[0]);
+}
+
+// fmod has the sign of the dividend; a - floor(a / b) b has that of the divisor.
+Expr mod_expr(const Node& node, const Types& types) {
+  need_one_type(node, types);
+  Expr e = start(types);
+  int a = e.input(0), b = e.input(1);
+  if (node.get_int("fmod", 0)) return finish(e, e.call("fmod", {a, b}));
+  if (is_integer(types[0])) return finish(e, e.call("mod", {a, b}));
+  int r = e.call("fmod", {a, b}), zero = e.constant(0, types[0]);
+  int differs = e.call("xor", {e.call("lt", {r, zero}), e.call("lt", {b, zero})});
+  return finish(e, e.call("where", {e.call("and", {differs, e.call("ne", {r, zero})}), e.call("add", {r, b}), r}));
+}
+
+// The row gives 0 for counts outside [0, width); to the right only the sign must be left of a negative number then.
+Expr shift_expr(const Node& node, const Types& types) {
+  need_one_type(node, types);
+  std::string direction = node.get_string("direction", "");
+  if (direction != "LEFT" && direction != "RIGHT")
+    invalid_model("{}: direction is '{}', expected 'LEFT' or 'RIGHT'", node.label(), direction);
+  Expr e = start(types);
+  int x = e.input(0), count = e.input(1);
+  if (direction == "LEFT") return finish(e, e.call("shl", {x, count}));
+  if (is_signed(types[0])) {
+    int last = e.constant(bits(types[0]) - 1, types[0]);
+    int outside = e.call("or", {e.call("lt", {count, e.constant(0, types[0])}), e.call("gt", {count, last})});
+    count = e.call("where", {outside, last, count});
+  }
+  return finish(e, e.call("shr", {x, count}));
+}
+
+Expr is_inf_expr(const Node& node, const Types& types) {
+  bool positive = node.get_int("detect_positive", 1), negative = node.get_int("detect_negative", 1);
+  Expr e = start(types);
+  if (!positive && !negative) return finish(e, e.constant(0, DType::Bool), DType::Bool);
+  int r = e.call(!negative ? "isinf_pos" : !positive ? "isinf_neg" : "isinf", {e.input(0)});
+  return finish(e, r, DType::Bool);
+}
+
+// Types with one element in whole bytes that expressions compute with.
+bool plain(DType t) {
+  switch (t) {
+    case DType::F16:
+    case DType::BF16:
+    case DType::F32:
+    case DType::F64:
+    case DType::Bool:
+      return true;
+    default:
+      return is_integer(t) && bits(t) >= 8;
+  }
+}
+Expr cast_to(const Types& types, DType to) {
+  Expr e = start(types);
+  if (!plain(types[0]) || !plain(to)) return e;
+  int r = cast(e, e.input(0), to);
+  return finish(e, r, to);
+}
+Expr cast_expr(const Node& node, const Types& types) {
+  auto to = dtype_from_onnx(static_cast<int32_t>(node.need_int("to")));
+  if (!to) invalid_model("{}: attribute 'to' is {}, which is no element type", node.label(), node.need_int("to"));
+  return cast_to(types, *to);
+}
+Expr cast_like_expr(const Node&, const Types& types) { return cast_to(types, types[1]); }
+
+// Inference: the data as they are, and a mask that drops nothing.
+Expr dropout_expr(const Node& node, const Types& types) {
+  Expr e = start(types);
+  e.results = {e.input(0)};
+  e.result_types = {types[0]};
+  if (node.has_output(1)) {
+    e.results.push_back(e.constant(1, DType::Bool));
+    e.result_types.push_back(DType::Bool);
+  }
+  return e;
+}
+
+Expr fused_expr(const Node& node, const Types& types) {
+  return parse_expr(node.get_string("expr", ""), types, result_dtypes(node));
+}
+
+}  // namespace
+
+std::vector<DType> result_dtypes(const Node& node) {
+  std::vector<DType> out;
+  for (const std::string& text : node.get_strings("dtypes")) {
+    auto dtype = dtype_from_name(text);
+    if (!dtype) invalid_model("{}: attribute 'dtypes' names '{}', which is no element type", node.label(), text);
+    out.push_back(*dtype);
+  }
+  return out;
+}
+
+void register_elementwise_table(OpRegistry& registry) {
+  auto add = [&](const char* op, int min_inputs, int max_inputs, auto* expr, auto* infer) {
+    registry.add({.name = op,
+                  .domain = "",
+                  .min_inputs = min_inputs,
+                  .max_inputs = max_inputs,
+                  .infer = infer,
+                  .lower = lower_elementwise,
+                  .expr = expr});
+  };
+  for (const Direct& d : kDirect)
+    add(d.op, d.operands, d.operands, direct_expr, d.op == std::string("PRelu") ? infer_like_first : infer_elementwise);
+  for (const char* op : {"Min", "Max", "Sum", "Mean"}) add(op, 1, -1, variadic_expr, infer_elementwise);
+  add("BitShift", 2, 2, shift_expr, infer_elementwise);
+  add("Celu", 1, 1, celu_expr, infer_elementwise);
+  add("Clip", 1, 3, clip_expr, infer_like_first);
+  add("Elu", 1, 1, elu_expr, infer_elementwise);
+  add("Gelu", 1, 1, gelu_expr, infer_elementwise);
+  add("HardSigmoid", 1, 1, hard_sigmoid_expr, infer_elementwise);
+  add("IsInf", 1, 1, is_inf_expr, infer_elementwise);
+  add("LeakyRelu", 1, 1, leaky_relu_expr, infer_elementwise);
+  add("Mod", 2, 2, mod_expr, infer_elementwise);
+  add("Pow", 2, 2, pow_expr, infer_elementwise);
+  add("Selu", 1, 1, selu_expr, infer_elementwise);
+  add("Shrink", 1, 1, shrink_expr, infer_elementwise);
+  add("SwiGLU", 2, 2, swiglu_expr, infer_like_first);
+  add("Swish", 1, 1, swish_expr, infer_elementwise);
+  add("ThresholdedRelu", 1, 1, thresholded_relu_expr, infer_elementwise);
+  add("Where", 3, 3, where_expr, infer_elementwise);
+  add("Cast", 1, 1, cast_expr, infer_elementwise);
+  add("CastLike", 2, 2, cast_like_expr, infer_like_first);
+  registry.add({.name = "Dropout",
+                .domain = "",
+                .min_inputs = 1,
+                .max_inputs = 3,
+                .max_outputs = 2,
+                .infer = infer_like_first,
+                .lower = lower_elementwise,
+                .expr = dropout_expr});
+  registry.add({.name = "Elementwise",
+                .domain = "ingot",
+                .min_inputs = 1,
+                .max_inputs = -1,
+                .max_outputs = -1,
+                .infer = infer_elementwise,
+                .lower = lower_elementwise,
+                .expr = fused_expr});
+}
+
+}  // namespace ingot

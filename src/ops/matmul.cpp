@@ -1,0 +1,162 @@
+// MatMul and Gemm:  Y = alpha A B + beta C,  with numpy's rules for MatMul: leading dims broadcast, a 1-D A is a row, a
+// 1-D B a column. ingot.MatMul has transA, transB (of the last two dims) and an epilogue over x0 = A B and the operands
+// after B. B may be packed ahead (planner/pack_weights.h): attributes "packed", the columns of a panel, and
+// "packed_shape", the dims it had.
+#include <algorithm>
+
+#include "ops/layout.h"
+#include "ops/product.h"
+#include "ops/via_f32.h"
+
+namespace ingot {
+namespace {
+
+bool flag(const Node& node, const char* attr) { return node.get_int(attr, 0) != 0; }
+
+Shape b_shape(const InferContext& ctx) {
+  return ctx.node.has("packed") ? to_shape(ctx.node.get_ints("packed_shape")) : ctx.shape(1);
+}
+
+void require_types(const InferContext& ctx) {
+  ctx.require(ctx.dtype(0) == ctx.dtype(1), "A is {} and B is {}, expected one type", name(ctx.dtype(0)),
+              name(ctx.dtype(1)));
+}
+void require_inner(const InferContext& ctx, const Dim& ka, const Dim& kb, const Shape& a, const Shape& b) {
+  ctx.require(!ka.is_const() || !kb.is_const() || ka == kb, "A {} and B {} do not fit: the inner dims are {} and {}",
+              str(a), str(b), ka.str(), kb.str());
+}
+
+DType result_type(const InferContext& ctx) {
+  std::vector<DType> extras;
+  for (size_t i = 2; i < ctx.input_count(); i++) extras.push_back(ctx.dtype(i));
+  const Expr e = ctx.node.domain == "ingot" ? parse_epilogue(ctx.node, ctx.dtype(0), extras) : Expr{};
+  return e.results.empty() ? ctx.dtype(0) : e.result_types[0];
+}
+
+void infer_matmul(InferContext& ctx) {
+  require_types(ctx);
+  ctx.set_dtype(0, result_type(ctx));
+  Shape a = ctx.shape(0), b = b_shape(ctx);
+  ctx.require(!a.empty() && !b.empty(), "a scalar operand: A is {}, B is {}; use Mul", str(a), str(b));
+  const bool row = a.size() == 1, column = b.size() == 1;
+  if (row) a.insert(a.begin(), 1);
+  if (column) b.push_back(1);
+  if (flag(ctx.node, "transA")) std::swap(a[a.size() - 1], a[a.size() - 2]);
+  if (flag(ctx.node, "transB")) std::swap(b[b.size() - 1], b[b.size() - 2]);
+  require_inner(ctx, a.back(), b[b.size() - 2], ctx.shape(0), b_shape(ctx));
+  Shape out = broadcast(ctx, Shape(a.begin(), a.end() - 2), Shape(b.begin(), b.end() - 2));
+  if (!row) out.push_back(a[a.size() - 2]);
+  if (!column) out.push_back(b.back());
+  ctx.set_shape(0, std::move(out));
+}
+
+// [.., rows, cols] of dense dims, as read by a product with these batch dims.
+Matrix matrix_of(Operand operand, const std::vector<int64_t>& dims, bool transposed, size_t batch_rank) {
+  Matrix m{operand, dims.back(), 1, std::vector<int64_t>(batch_rank, 0)};
+  if (transposed) std::swap(m.row, m.col);
+  int64_t step = dims[dims.size() - 1] * dims[dims.size() - 2];
+  for (size_t d = 0; d + 2 < dims.size(); d++) {
+    const int64_t size = dims[dims.size() - 3 - d];
+    if (size != 1) m.batch[batch_rank - 1 - d] = step;
+    step *= size;
+  }
+  return m;
+}
+
+void lower_plain_matmul(LowerContext& ctx) {
+  const Node& node = ctx.node;
+  std::vector<int64_t> a = ctx.dims(0), b = node.has("packed") ? node.get_ints("packed_shape") : ctx.dims(1);
+  if (a.size() == 1) a.insert(a.begin(), 1);
+  if (b.size() == 1) b.push_back(1);
+  const bool trans_a = flag(node, "transA"), trans_b = flag(node, "transB");
+  Product p;
+  p.dtype = ctx.in(0).dtype;
+  p.batch.resize(std::max(a.size(), b.size()) - 2);
+  for (size_t d = 0; d < p.batch.size(); d++) {  // from the back
+    const int64_t x = d + 2 < a.size() ? a[a.size() - 3 - d] : 1, y = d + 2 < b.size() ? b[b.size() - 3 - d] : 1;
+    p.batch[p.batch.size() - 1 - d] = x == 1 ? y : x;
+  }
+  p.m = a[a.size() - (trans_a ? 1 : 2)];
+  p.k = a[a.size() - (trans_a ? 2 : 1)];
+  p.n = b[b.size() - (trans_b ? 2 : 1)];
+  p.a = matrix_of(ctx.input(0), a, trans_a, p.batch.size());
+  p.b = matrix_of(ctx.input(1), b, trans_b, p.batch.size());
+  p.b_panel = node.get_int("packed", 0);
+  std::vector<DenseOperand> extras;
+  std::vector<DType> types;
+  for (size_t i = 2; i < ctx.input_count(); i++) {
+    extras.push_back({ctx.input(i), ctx.dims(i)});
+    types.push_back(ctx.in(i).dtype);
+  }
+  const Expr expr = node.domain == "ingot" ? parse_epilogue(node, p.dtype, types) : Expr{};
+  emit_product(ctx, p, expr, extras, ctx.output(0));
+}
+
+void infer_gemm(InferContext& ctx) {
+  require_types(ctx);
+  ctx.set_dtype(0, ctx.dtype(0));
+  Shape a = ctx.shape(0), b = b_shape(ctx);
+  ctx.require(a.size() == 2 && b.size() == 2, "A is {} and B is {}, expected matrices", str(a), str(b));
+  if (flag(ctx.node, "transA")) std::swap(a[0], a[1]);
+  if (flag(ctx.node, "transB")) std::swap(b[0], b[1]);
+  require_inner(ctx, a[1], b[0], ctx.shape(0), b_shape(ctx));
+  const Shape out = {a[0], b[1]};
+  if (ctx.has(2)) {
+    const Shape& c = ctx.shape(2);
+    ctx.require(c.size() <= 2 && ctx.dtype(2) == ctx.dtype(0), "C is {} {}, expected {} that broadcasts to {}",
+                name(ctx.dtype(2)), str(c), name(ctx.dtype(0)), str(out));
+    const Shape both = broadcast(ctx, out, c);
+    for (size_t d = 0; d < 2; d++)
+      ctx.require(!out[d].is(1) || !both[d].is_const() || both[d].is(1), "C {} does not broadcast to {}", str(c),
+                  str(out));
+  }
+  ctx.set_shape(0, out);
+}
+
+// alpha x0 + beta x1; integers scale as doubles, as alpha and beta need not be whole.
+Expr gemm_expr(const Node& node, DType dtype, bool has_c) {
+  Expr e;
+  e.input_types = {dtype};
+  if (has_c) e.input_types.push_back(dtype);
+  const std::string to = "cast_" + std::string(name(value_type(dtype)));
+  auto scaled = [&](int x, float by) {
+    if (by == 1.f) return x;
+    if (is_float(dtype)) return e.call("mul", {x, e.constant(by, dtype)});
+    return e.call(to, {e.call("mul", {e.call("cast_f64", {x}), e.constant(by, DType::F64)})});
+  };
+  int r = scaled(e.input(0), node.get_float("alpha", 1.f));
+  if (has_c) r = e.call("add", {r, scaled(e.input(1), node.get_float("beta", 1.f))});
+  e.results = {r};
+  e.result_types = {dtype};
+  return e;
+}
+
+void lower_plain_gemm(LowerContext& ctx) {
+  const Node& node = ctx.node;
+  const std::vector<int64_t> a = ctx.dims(0), b = node.has("packed") ? node.get_ints("packed_shape") : ctx.dims(1);
+  const bool trans_a = flag(node, "transA"), trans_b = flag(node, "transB");
+  Product p;
+  p.dtype = ctx.in(0).dtype;
+  p.m = a[trans_a];
+  p.k = a[!trans_a];
+  p.n = b[!trans_b];
+  p.a = matrix_of(ctx.input(0), a, trans_a, 0);
+  p.b = matrix_of(ctx.input(1), b, trans_b, 0);
+  p.b_panel = node.get_int("packed", 0);
+  const bool has_c = ctx.has(2) && node.get_float("beta", 1.f) != 0.f;
+  Expr expr;
+  if (has_c || node.get_float("alpha", 1.f) != 1.f) expr = gemm_expr(node, p.dtype, has_c);
+  std::vector<DenseOperand> extras;
+  if (has_c) extras.push_back({ctx.input(2), ctx.dims(2)});
+  emit_product(ctx, p, expr, extras, ctx.output(0));
+}
+
+}  // namespace
+
+void register_matmul(OpRegistry& r) {
+  r.add({"MatMul", "", 2, 2, 1, 1, infer_matmul, with_halves<lower_plain_matmul>});
+  r.add({"MatMul", "ingot", 2, -1, 1, 1, infer_matmul, with_halves<lower_plain_matmul>});
+  r.add({"Gemm", "", 2, 3, 1, 1, infer_gemm, with_halves<lower_plain_gemm>});
+}
+
+}  // namespace ingot

@@ -1,0 +1,188 @@
+#include "ops/product.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/gemm.h"
+#include "kernels/matmul_any.h"
+#include "ops/layout.h"
+
+namespace ingot {
+namespace {
+
+using kernel::EpilogueOperand;
+using kernel::GemmParams;
+
+// The batch dims with neighbours merged that all three matrices walk as one.
+struct Batch {
+  std::vector<int64_t> dims, a, b, c;
+};
+
+Batch collapsed_batch(const Product& p) {
+  Batch out;
+  std::vector<int64_t> c(p.batch.size());
+  int64_t step = p.m * p.n;
+  for (size_t d = p.batch.size(); d-- > 0; step *= p.batch[d]) c[d] = step;
+  for (size_t d = 0; d < p.batch.size(); d++) {
+    const int64_t size = p.batch[d], a = p.a.batch[d], b = p.b.batch[d];
+    if (size == 1) continue;
+    if (!out.dims.empty() && out.a.back() == a * size && out.b.back() == b * size) {
+      out.dims.back() *= size;
+      out.a.back() = a;
+      out.b.back() = b;
+      out.c.back() = c[d];
+      continue;
+    }
+    out.dims.push_back(size);
+    out.a.push_back(a);
+    out.b.push_back(b);
+    out.c.push_back(c[d]);
+  }
+  return out;
+}
+
+// One matrix B for a dense stack of As is one taller A.
+void fold_batch(Batch& batch, int64_t& m, const Product& p) {
+  if (batch.dims.size() == 1 && batch.b[0] == 0 && batch.a[0] == m * p.a.row && batch.c[0] == m * p.n) {
+    m *= batch.dims[0];
+    batch = {};
+  }
+}
+
+// How an operand broadcast to [batch..., m, n] is read at (row, column), where row counts through all batches.
+std::optional<EpilogueOperand> epilogue_operand(const std::vector<int64_t>& from, const Product& p) {
+  std::vector<int64_t> rows = p.batch;
+  rows.push_back(p.m);
+  if (from.size() > rows.size() + 1) return std::nullopt;
+  EpilogueOperand out{0, !from.empty() && from.back() != 1 ? 1 : 0};
+  int64_t stride = from.empty() ? 1 : from.back(), walked = 1;  // `walked` rows lie between neighbours of this dim
+  bool first = true;
+  for (size_t d = 1; d <= rows.size(); d++) {
+    const int64_t size = rows[rows.size() - d];
+    const int64_t mine = d < from.size() ? from[from.size() - 1 - d] : 1;
+    if (size != 1) {
+      const int64_t here = mine == 1 ? 0 : stride;
+      if (first) {
+        if (here % walked != 0) return std::nullopt;
+        out.row_stride = here / walked;
+        first = false;
+      } else if (here != out.row_stride * walked) {
+        return std::nullopt;
+      }
+    }
+    stride *= mine;
+    walked *= size;
+  }
+  return out;
+}
+
+bool fused_epilogue(const Expr& expr, const Product& p, const std::vector<DenseOperand>& extras,
+                    std::vector<EpilogueOperand>& operands) {
+  if (p.dtype != DType::F32 || extras.size() > kernel::kMaxEpilogueOperands) return false;
+  if (!expr.results.empty() && expr.result_types[0] != DType::F32) return false;
+  for (size_t i = 0; i < extras.size(); i++) {
+    auto o = epilogue_operand(extras[i].dims, p);
+    if (!o) return false;
+    operands.push_back(*o);
+  }
+  return true;
+}
+
+void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, const Expr& expr,
+                   const std::vector<DenseOperand>& extras, const std::vector<EpilogueOperand>& operands, Operand out) {
+  GemmParams g{};
+  g.panel = p.b_panel ? p.b_panel : kernel::gemm_panel(p.n);
+  g.b_packed = p.b_panel != 0;
+  g.k_slice = kernel::gemm_k_slice(p.k);
+  g.m_blocks = kernel::gemm_m_blocks(m);
+  g.m = m;
+  g.n = p.n;
+  g.k = p.k;
+  g.a_row = p.a.row;
+  g.a_col = p.a.col;
+  g.b_row = p.b.row;
+  g.b_col = p.b.col;
+  g.c_row = p.n;
+  for (size_t d = 0; d < 3; d++) {  // missing dims are outermost
+    const size_t missing = 3 - batch.dims.size();
+    g.batch[d] = d < missing ? 1 : batch.dims[d - missing];
+    g.a_batch[d] = d < missing ? 0 : batch.a[d - missing];
+    g.b_batch[d] = d < missing ? 0 : batch.b[d - missing];
+    g.c_batch[d] = d < missing ? 0 : batch.c[d - missing];
+  }
+  std::copy(operands.begin(), operands.end(), g.extra);
+  Step& s = ctx.step("ingot_gemm_f32");
+  s.operands = {p.a.operand, p.b.operand, out};
+  for (const DenseOperand& e : extras) s.operands.push_back(e.operand);
+  s.params = params_of(g);
+  s.structure = offsetof(GemmParams, k_slice) / sizeof(int64_t);
+  s.units = kernel::gemm_units(g);
+  s.scratch = kernel::gemm_scratch_bytes(g);
+  if (!expr.results.empty()) s.expr = std::make_shared<Expr>(expr);
+  s.specialise = m * p.n * p.k >= 4096;
+}
+
+void emit_matmul_any(LowerContext& ctx, const Product& p, const Batch& batch, int64_t m, Operand out) {
+  MatmulAnyParams g{};
+  g.dtype = static_cast<int64_t>(p.dtype);
+  g.m = m;
+  g.n = p.n;
+  g.k = p.k;
+  g.a_row = p.a.row;
+  g.a_col = p.a.col;
+  g.b_row = p.b.row;
+  g.b_col = p.b.col;
+  int64_t rows = m;
+  for (size_t d = 0; d < 3; d++) {
+    const size_t missing = 3 - batch.dims.size();
+    g.batch[d] = d < missing ? 1 : batch.dims[d - missing];
+    g.a_batch[d] = d < missing ? 0 : batch.a[d - missing];
+    g.b_batch[d] = d < missing ? 0 : batch.b[d - missing];
+    rows *= g.batch[d];
+  }
+  Step& s = ctx.step("ingot_matmul_any");
+  s.operands = {p.a.operand, p.b.operand, out};
+  s.params = params_of(g);
+  s.structure = 1;
+  s.units = p.n == 0 ? 0 : rows;
+  s.grain = grain_for(p.n * p.k * bits(p.dtype) / 8);
+}
+
+}  // namespace
+
+void emit_product(LowerContext& ctx, const Product& p, const Expr& expr, const std::vector<DenseOperand>& extras,
+                  Operand out) {
+  std::vector<EpilogueOperand> operands;
+  const bool fused = fused_epilogue(expr, p, extras, operands);
+  const bool finish = !expr.results.empty() && !fused;
+  std::vector<int64_t> dims = p.batch;
+  dims.insert(dims.end(), {p.m, p.n});
+  const Operand target = finish ? ctx.shared_temporary(byte_size(p.dtype, product_of(dims))) : out;
+
+  Batch batch = collapsed_batch(p);
+  int64_t m = p.m;
+  fold_batch(batch, m, p);
+  if (batch.dims.size() > 3) ctx.fail("has {} separate batch dims; the kernel takes 3", batch.dims.size());
+  if (p.dtype == DType::F32)
+    emit_gemm_f32(ctx, p, batch, m, fused ? expr : Expr{}, fused ? extras : std::vector<DenseOperand>{}, operands,
+                  target);
+  else
+    emit_matmul_any(ctx, p, batch, m, target);
+  if (finish) {
+    std::vector<DenseOperand> inputs = {{target, dims}};
+    inputs.insert(inputs.end(), extras.begin(), extras.end());
+    emit_elementwise(ctx, expr, inputs, {out}, dims);
+  }
+}
+
+Expr parse_epilogue(const Node& node, DType dtype, const std::vector<DType>& extras) {
+  const std::string text = node.get_string("epilogue", "");
+  if (text.empty()) return {};
+  std::vector<DType> types = {dtype};
+  types.insert(types.end(), extras.begin(), extras.end());
+  Expr e = parse_expr(text, types);
+  if (e.result_types[0] == value_type(dtype)) e.result_types[0] = dtype;
+  return e;
+}
+
+}  // namespace ingot

@@ -1,0 +1,33 @@
+// Matrix products as steps, for every operator that is one:  C[b] = epilogue( A[b] B[b] ).
+//
+// Kernel by type and operands, best first: ingot_gemm_f32 with the epilogue inside; ingot_gemm_f32 or
+// ingot_matmul_any into a temporary and then an element-wise step, where an extra operand is broadcast in a way the
+// epilogue cannot follow or the types differ.
+#pragma once
+#include "ops/elementwise.h"
+
+namespace ingot {
+
+// Strides in elements; the batch strides are those of the dims in Product::batch.
+struct Matrix {
+  Operand operand;
+  int64_t row = 0, col = 1;
+  std::vector<int64_t> batch;
+};
+
+struct Product {
+  DType dtype = DType::F32;
+  std::vector<int64_t> batch;  // C is dense: [batch..., m, n]
+  int64_t m = 0, n = 0, k = 0;
+  Matrix a, b;
+  int64_t b_panel = 0;  // B is packed in panels of so many columns (kernels/pack.h); 0: it is not
+};
+
+// `expr` over x0 = the product and x1, x2, ... = extras, broadcast to [batch..., m, n]; no results: none.
+void emit_product(LowerContext&, const Product&, const Expr& expr, const std::vector<DenseOperand>& extras,
+                  Operand out);
+
+// The result type of an epilogue over a product of type `dtype`, and its expression.
+Expr parse_epilogue(const Node&, DType dtype, const std::vector<DType>& extras);
+
+}  // namespace ingot

@@ -1,0 +1,38 @@
+// Clean-up passes: each is a function from a graph to an equivalent graph, alone in the file of its name. All of them
+// expect a graph that verifies and leave one that does, without dead nodes. Those that read shapes work with what
+// infer_shapes has found so far; a tensor they add carries its own type and shape.
+#pragma once
+#include "graph/graph.h"
+
+namespace ingot {
+
+// Types, shapes and small integer values of every tensor that a node makes. What the model declares about them is
+// not trusted. Precondition: inputs and constants have their types.
+void infer_shapes(Graph&);
+
+// Nodes whose results are known become constants: integer values told by shapes, and nodes with only constant
+// operands, which are executed. Precondition: infer_shapes. True when something was folded.
+bool fold_constants(Graph&);
+
+// Two nodes with the same operator, attributes and operands become one; equal small constants too.
+void merge_common(Graph&);
+
+// Local rules, applied until none fits: x + 0, Reshape of Reshape, Transpose of Transpose, ... See the files
+// simplify_*.cpp, each a table of rules with their formulas. Precondition: infer_shapes.
+void simplify(Graph&);
+
+// BatchNormalization into the weights of the node before it, otherwise into a multiplication and an addition.
+void fold_batch_norm(Graph&);
+
+// Pad of spatial axes into the padding of the convolution or pooling that reads it.
+void fold_pad(Graph&);
+
+// Reshape(MatMul(Reshape(x), W)) -> MatMul(Reshape(x), W) where the last axis is kept: exporters flatten the leading
+// axes around a linear layer, which hides that the residual has the same shape.
+void hoist_reshape(Graph&);
+
+// Convolution networks in NHWC. Precondition: simplify, fold_batch_norm. Transposes stay at the borders of each region
+// of nodes that can work in either layout.
+void channels_last(Graph&);
+
+}  // namespace ingot
