@@ -34,4 +34,12 @@ struct GatherNDParams {
   int64_t stride[kMaxGatherRank];  // bytes
 };
 
+// ReverseSequence:  the first lengths[b] rows of batch b in reverse, the others as they are.
+// Operands: in, lengths (int64), out. A unit is a row [i, j, :], the batch being the axis that is not `time`.
+struct ReverseSequenceParams {
+  int64_t rows[2];  // dims 0 and 1
+  int64_t row;      // bytes
+  int64_t time;     // 0 or 1
+};
+
 }  // namespace ingot
