@@ -28,7 +28,7 @@ target_include_directories(ingot_codegen SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS})
 target_compile_options(ingot_codegen PRIVATE -fno-rtti)
 
 add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp ${embedded}
-  $<TARGET_OBJECTS:ingot_codegen> $<TARGET_OBJECTS:ingot_runtime> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS})
+  $<TARGET_OBJECTS:ingot_codegen> $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS})
 target_precompile_headers(ingot_core PRIVATE <algorithm> <map> <memory> <string> <vector> ${SRC}/ops/op.h)
 set_source_files_properties(${embedded} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 set_source_files_properties(${INGOT_KERNEL_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
