@@ -26,6 +26,15 @@ set_source_files_properties(${embedded} PROPERTIES OBJECT_DEPENDS "${INGOT_KERNE
 add_library(ingot_codegen OBJECT ${CODEGEN_SOURCES})
 target_include_directories(ingot_codegen SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS})
 target_compile_options(ingot_codegen PRIVATE -fno-rtti)
+# What the code generator is decides what cached kernels are worth.
+set(codegen_text "")
+foreach(source ${CODEGEN_SOURCES})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  file(SHA256 ${source} source_hash)
+  string(APPEND codegen_text ${source_hash})
+endforeach()
+string(SHA256 codegen_hash "${codegen_text}")
+set_source_files_properties(${SRC}/codegen/request.cpp PROPERTIES COMPILE_DEFINITIONS INGOT_CODEGEN_HASH="${codegen_hash}")
 
 add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp ${embedded}
   $<TARGET_OBJECTS:ingot_codegen> $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS})
