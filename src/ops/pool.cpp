@@ -2,6 +2,7 @@
 // [N, spatial..., C].
 #include <algorithm>
 
+#include "kernels/pool.h"
 #include "kernels/pool_any.h"
 #include "ops/elementwise.h"
 #include "ops/layout.h"
@@ -39,6 +40,30 @@ PoolKind kind_of(const Node& node) {
   return node.op == "MaxPool" ? kPoolMax : node.op == "AveragePool" ? kPoolAverage : kPoolLp;
 }
 
+// The f32 kernel for channels last.
+void lower_channels_last(LowerContext& ctx, const std::vector<int64_t>& in, const std::vector<int64_t>& out,
+                         const Window& w) {
+  kernel::PoolParams p{};
+  p.kind = ctx.node.op == "MaxPool" ? kernel::kMaxPool : kernel::kAveragePool;
+  p.count_include_pad = ctx.node.get_int("count_include_pad", 0);
+  p.batch = in[0];
+  p.channels = in.back();
+  spread(p.in, {in.begin() + 1, in.end() - 1}, 1);
+  spread(p.out, {out.begin() + 1, out.end() - 1}, 1);
+  spread(p.kernel, w.kernel, 1);
+  spread(p.stride, w.stride, 1);
+  spread(p.dilation, w.dilation, 1);
+  spread(p.pad, w.begin, 0);
+  spread(p.pad_behind, w.end, 0);
+  Step& s = ctx.step("ingot_pool_f32");
+  s.operands = {ctx.input(0), ctx.output(0)};
+  s.params = params_of(p);
+  s.structure = 2;
+  s.units = kernel::pool_units(p);
+  s.grain = grain_for(p.out[2] * p.channels * product_of(w.kernel) * 4);
+  s.specialise = true;
+}
+
 void lower_window_pool(LowerContext& ctx) {
   const auto in = ctx.dims(0), out = ctx.out_dims(0);
   const ImageLayout l{in.size(), channels_last(ctx.node)};
@@ -49,6 +74,8 @@ void lower_window_pool(LowerContext& ctx) {
     to.push_back(out[l.spatial(d)]);
   }
   resolve_pads(w, from);
+  if (l.last && ctx.in(0).dtype == DType::F32 && !ctx.has_out(1) && ctx.node.op != "LpPool")
+    return lower_channels_last(ctx, in, out, w);
   PoolAnyParams p{};
   p.kind = kind_of(ctx.node);
   p.dtype = static_cast<int64_t>(ctx.in(0).dtype);
