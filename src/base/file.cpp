@@ -102,7 +102,9 @@ void atomic_write(const std::string& path, std::span<const std::byte> bytes) {
   f.commit();
 }
 
-void atomic_write(const std::string& path, std::string_view text) { atomic_write(path, std::as_bytes(std::span(text))); }
+void atomic_write(const std::string& path, std::string_view text) {
+  atomic_write(path, std::as_bytes(std::span(text)));
+}
 
 namespace {
 

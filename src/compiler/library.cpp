@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -64,6 +65,17 @@ ingot_tensor to_c(const TensorView& view, const Port& port) {
 
 std::vector<Port> input_ports(const Graph& graph) { return ports_of(graph, graph.inputs); }
 std::vector<Port> output_ports(const Graph& graph) { return ports_of(graph, graph.outputs); }
+
+bool is_library_file(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) return false;
+  std::ifstream file(path, std::ios::binary);
+  char magic[4] = {};
+  file.read(magic, 4);
+  return file.gcount() == 4 && std::memcmp(magic,
+                                           "\x7f"
+                                           "ELF",
+                                           4) == 0;
+}
 
 LibraryModel::LibraryModel(const std::string& path, int threads) {
   // An absolute path: dlopen looks for a bare name in the system's folders instead of here.

@@ -22,6 +22,9 @@ struct Port {
 std::vector<Port> input_ports(const Graph&);
 std::vector<Port> output_ports(const Graph&);
 
+// Is this file a native library, by its first bytes?
+bool is_library_file(const std::string& path);
+
 class LibraryModel {
  public:
   // Throws Io when the file is missing or no library, InvalidModel when it does not export the interface.

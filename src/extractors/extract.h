@@ -2,7 +2,8 @@
 //
 // Every node of the graph becomes what opset 28 would have written: attributes that became operands, defaults that
 // changed, operators that were renamed or removed. Operators of com.microsoft that are a spelling of standard ones are
-// translated too. What is current already, or not known, stays as it is. Later stages know one version of each operator.
+// translated too. What is current already, or not known, stays as it is. Later stages know one version of each
+// operator.
 #pragma once
 #include <map>
 #include <string>

@@ -50,14 +50,17 @@ Attribute read_attribute(const Proto& a, TensorReader& tensors) {
     case Proto::STRINGS:
       return list<std::string>(a.strings());
     default:
-      unsupported("attribute '{}' is of type {}, which is not supported", a.name(), Proto::AttributeType_Name(a.type()));
+      unsupported("attribute '{}' is of type {}, which is not supported", a.name(),
+                  Proto::AttributeType_Name(a.type()));
   }
 }
 
-std::optional<Attribute> GraphBuilder::attribute(const Proto& a, std::vector<std::unique_ptr<GraphBuilder>>& subgraphs) {
+std::optional<Attribute> GraphBuilder::attribute(const Proto& a,
+                                                 std::vector<std::unique_ptr<GraphBuilder>>& subgraphs) {
   if (a.name().empty()) invalid_model("an attribute has no name");
   if (!a.ref_attr_name().empty()) {
-    if (!function_attrs_) invalid_model("attribute '{}' refers to '{}' outside a function", a.name(), a.ref_attr_name());
+    if (!function_attrs_)
+      invalid_model("attribute '{}' refers to '{}' outside a function", a.name(), a.ref_attr_name());
     auto it = function_attrs_->find(a.ref_attr_name());
     return it == function_attrs_->end() ? std::nullopt : std::optional(it->second);
   }

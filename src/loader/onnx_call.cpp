@@ -29,7 +29,8 @@ void splice(Graph& caller, const Node& call, const Graph& body, UniqueNames& ten
       map(inner, outer);
   }
   for (size_t i = 0; i < body.tensors.size(); i++)
-    if (!known[i]) mapped[i] = caller.add_tensor(tensor_names.make(call.name + "/" + body.tensors[i].name), body.tensors[i].info);
+    if (!known[i])
+      mapped[i] = caller.add_tensor(tensor_names.make(call.name + "/" + body.tensors[i].name), body.tensors[i].info);
 
   auto remap = [&](std::vector<TensorId>& ids) {
     for (TensorId& t : ids)
@@ -59,8 +60,8 @@ GraphPtr GraphBuilder::function_body(const Node& call, const onnx::FunctionProto
     invalid_model("function '{}' calls itself", function.name());
   if (call.inputs.size() > static_cast<size_t>(function.input_size()) ||
       call.outputs.size() > static_cast<size_t>(function.output_size()))
-    invalid_model("calls function '{}' with {} operands and {} results; it has {} and {}", function.name(), call.inputs.size(),
-                  call.outputs.size(), function.input_size(), function.output_size());
+    invalid_model("calls function '{}' with {} operands and {} results; it has {} and {}", function.name(),
+                  call.inputs.size(), call.outputs.size(), function.input_size(), function.output_size());
 
   Attributes attrs = call.attrs;
   for (const auto& a : function.attribute_proto())  // defaults

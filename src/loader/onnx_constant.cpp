@@ -26,7 +26,9 @@ struct ToConstant {
   ConstantPtr operator()(const std::vector<float>& v) const {
     return make_constant(DType::F32, {static_cast<int64_t>(v.size())}, v);
   }
-  ConstantPtr operator()(const std::vector<std::string>& v) const { return strings({static_cast<int64_t>(v.size())}, v); }
+  ConstantPtr operator()(const std::vector<std::string>& v) const {
+    return strings({static_cast<int64_t>(v.size())}, v);
+  }
   ConstantPtr operator()(const GraphPtr&) const { invalid_model("attribute '{}' is a graph", name); }
 };
 

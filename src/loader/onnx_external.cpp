@@ -40,7 +40,8 @@ std::optional<std::string> find_in(const fs::path& folder, const std::string& lo
 
 std::string external_path(const std::string& model_path, const std::string& location) {
   const fs::path wanted(location);
-  if (location.empty() || location.find('\0') != std::string::npos) invalid_model("external data has no valid location");
+  if (location.empty() || location.find('\0') != std::string::npos)
+    invalid_model("external data has no valid location");
   if (wanted.is_absolute()) invalid_model("external data has the absolute location '{}'", location);
   if (std::find(wanted.begin(), wanted.end(), "..") != wanted.end() && *wanted.lexically_normal().begin() == "..")
     invalid_model("external data '{}' is outside the model's folder", location);

@@ -24,9 +24,13 @@ void check_name(const std::string& name, const char* what) {
 
 }  // namespace
 
-GraphBuilder::GraphBuilder(OnnxModel& model, GraphBuilder* outer, const Attributes* function_attrs, const Opsets& opsets,
-                           int depth)
-    : model_(model), outer_(outer), function_attrs_(function_attrs), opsets_(opsets), depth_(depth),
+GraphBuilder::GraphBuilder(OnnxModel& model, GraphBuilder* outer, const Attributes* function_attrs,
+                           const Opsets& opsets, int depth)
+    : model_(model),
+      outer_(outer),
+      function_attrs_(function_attrs),
+      opsets_(opsets),
+      depth_(depth),
       graph_(std::make_shared<Graph>()) {
   if (depth > kMaxGraphDepth) invalid_model("graphs and functions are nested more than {} deep", kMaxGraphDepth);
 }
@@ -43,7 +47,8 @@ GraphPtr GraphBuilder::build(const onnx::GraphProto& proto) {
   return graph_;
 }
 
-GraphPtr GraphBuilder::build(const onnx::FunctionProto& proto, const std::vector<std::optional<TensorInfo>>& arguments) {
+GraphPtr GraphBuilder::build(const onnx::FunctionProto& proto,
+                             const std::vector<std::optional<TensorInfo>>& arguments) {
   graph_->name = proto.name();
   for (int i = 0; i < proto.input_size(); i++) {
     const auto at = static_cast<size_t>(i);
@@ -146,7 +151,8 @@ void GraphBuilder::add_nodes(const google::protobuf::RepeatedPtrField<onnx::Node
 }
 
 void GraphBuilder::add_node(const onnx::NodeProto& proto, const std::string& name) {
-  if (++model_.nodes > kMaxNodes) invalid_model("the model has more than {} nodes once functions are inlined", kMaxNodes);
+  if (++model_.nodes > kMaxNodes)
+    invalid_model("the model has more than {} nodes once functions are inlined", kMaxNodes);
   if (proto.op_type().empty()) invalid_model("has no operator type");
   Node node;
   node.op = proto.op_type();
@@ -205,7 +211,8 @@ void GraphBuilder::add_captures(Node& node, std::vector<std::unique_ptr<GraphBui
       for (const Tensor& t : inside.tensors) names.take(t.name);
     for (TensorId outer : captured) {
       auto it = inner.find(outer);
-      inside.inputs.push_back(it != inner.end() ? it->second : inside.add_tensor(names.make(graph_->tensor(outer).name)));
+      inside.inputs.push_back(it != inner.end() ? it->second
+                                                : inside.add_tensor(names.make(graph_->tensor(outer).name)));
     }
   }
   node.inputs.insert(node.inputs.end(), captured.begin(), captured.end());
@@ -215,7 +222,8 @@ void GraphBuilder::add_captures(Node& node, std::vector<std::unique_ptr<GraphBui
 void GraphBuilder::finish() {
   extract(*graph_, opsets_);
   inline_functions();
-  // Declared types of inner tensors may be wrong; inference will tell. Outputs keep theirs: it is a promise to the caller.
+  // Declared types of inner tensors may be wrong; inference will tell. Outputs keep theirs: it is a promise to the
+  // caller.
   std::vector<bool> keep(graph_->tensors.size());
   for (TensorId t : graph_->inputs)
     if (t != kNoTensor) keep[static_cast<size_t>(t)] = true;

@@ -40,7 +40,8 @@ class GraphBuilder {
  public:
   // `outer`: the graph around this one, nullptr for the main graph and for function bodies.
   // `function_attrs`: what attribute references stand for, nullptr outside functions.
-  GraphBuilder(OnnxModel& model, GraphBuilder* outer, const Attributes* function_attrs, const Opsets& opsets, int depth);
+  GraphBuilder(OnnxModel& model, GraphBuilder* outer, const Attributes* function_attrs, const Opsets& opsets,
+               int depth);
 
   GraphPtr build(const onnx::GraphProto&);
   // `arguments`: what is known of each operand of the call; absent ones read as absent in the body.
@@ -64,7 +65,8 @@ class GraphBuilder {
   void add_node(const onnx::NodeProto&, const std::string& name);
   void finish();
 
-  std::optional<Attribute> attribute(const onnx::AttributeProto&, std::vector<std::unique_ptr<GraphBuilder>>& subgraphs);
+  std::optional<Attribute> attribute(const onnx::AttributeProto&,
+                                     std::vector<std::unique_ptr<GraphBuilder>>& subgraphs);
   void add_captures(Node&, std::vector<std::unique_ptr<GraphBuilder>>& subgraphs);
 
   void inline_functions();
@@ -77,7 +79,8 @@ class GraphBuilder {
   int depth_;
   GraphPtr graph_;
   std::unordered_map<std::string, TensorId> names_;  // as the file spells them
-  std::unordered_map<std::string, TensorInfo> hints_;  // declared types of inner tensors: used by extractors, then dropped
+  std::unordered_map<std::string, TensorInfo>
+      hints_;  // declared types of inner tensors: used by extractors, then dropped
   UniqueNames node_names_;
   std::unordered_map<std::string, const onnx::FunctionProto*> calls_;  // by node name
   std::vector<Capture> captures_;

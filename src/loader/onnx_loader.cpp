@@ -51,8 +51,7 @@ void read_model(OnnxModel& model, std::span<const std::byte> file) {
   if (bytes.size() > INT32_MAX) invalid_model("more than 2 GB are left without the weights");
   parse(bytes, model.proto);
   const auto& proto = model.proto;
-  if (!proto.has_graph())
-    throw Error(ErrorKind::InvalidModel, "has no graph", "the file may not be an ONNX model");
+  if (!proto.has_graph()) throw Error(ErrorKind::InvalidModel, "has no graph", "the file may not be an ONNX model");
   model.opsets = read_opsets(proto.opset_import());
   if (!model.opsets.contains("")) {
     // Before IR version 3 there were no imports; later a model of functions and other domains may need none.

@@ -51,7 +51,8 @@ std::vector<int> reading_order(const google::protobuf::RepeatedPtrField<onnx::No
   for (int i = 0; i < count; i++)
     for (const auto& o : nodes[i].output())
       if (!o.empty() && !maker.emplace(o, i).second)
-        invalid_model("tensor '{}' is made twice, by node '{}' and by node '{}'", o, nodes[maker[o]].name(), nodes[i].name());
+        invalid_model("tensor '{}' is made twice, by node '{}' and by node '{}'", o, nodes[maker[o]].name(),
+                      nodes[i].name());
 
   std::vector<int> waits(static_cast<size_t>(count));
   std::vector<std::vector<int>> readers(static_cast<size_t>(count));

@@ -36,8 +36,8 @@ DType read_dtype(int32_t number) {
   if (number == 0) invalid_model("has no element type");
   if (auto t = dtype_from_onnx(number)) return *t;
   if (number <= onnx::TensorProto::DataType_MAX)
-    unsupported("has element type {}, which is not supported", onnx::TensorProto::DataType_Name(
-                                                                   static_cast<onnx::TensorProto::DataType>(number)));
+    unsupported("has element type {}, which is not supported",
+                onnx::TensorProto::DataType_Name(static_cast<onnx::TensorProto::DataType>(number)));
   invalid_model("has the unknown element type {}", number);
 }
 
@@ -71,7 +71,8 @@ ConstantPtr from_bytes(DType dtype, std::vector<int64_t> dims, std::span<const s
 }
 
 template <class Out, class Field>
-ConstantPtr from_field(DType dtype, std::vector<int64_t> dims, const Field& field, const char* field_name, int64_t expected) {
+ConstantPtr from_field(DType dtype, std::vector<int64_t> dims, const Field& field, const char* field_name,
+                       int64_t expected) {
   if (field.size() != expected)
     invalid_model("is {}, which takes {} entries of {}, but has {}", shape_text(dtype, dims), expected, field_name,
                   field.size());
@@ -154,8 +155,8 @@ ConstantPtr TensorReader::external(const onnx::TensorProto& t, DType dtype, std:
                 fmt::format("is at bytes {} to {} of external data '{}', which has {} bytes", offset,
                             static_cast<uint64_t>(offset) + static_cast<uint64_t>(length), location, size),
                 "the data file may be truncated, or belong to another model");
-  return from_bytes(dtype, std::move(dims), file->bytes().subspan(static_cast<size_t>(offset), static_cast<size_t>(length)),
-                    file);
+  return from_bytes(dtype, std::move(dims),
+                    file->bytes().subspan(static_cast<size_t>(offset), static_cast<size_t>(length)), file);
 }
 
 ConstantPtr TensorReader::convert(const onnx::TensorProto& t) {
@@ -168,7 +169,8 @@ ConstantPtr TensorReader::convert(const onnx::TensorProto& t) {
     if (!range_inside(cut->offset, cut->size, static_cast<int64_t>(model_->bytes().size())))
       invalid_model("has data outside the file");
     return from_bytes(dtype, std::move(dims),
-                      model_->bytes().subspan(static_cast<size_t>(cut->offset), static_cast<size_t>(cut->size)), model_);
+                      model_->bytes().subspan(static_cast<size_t>(cut->offset), static_cast<size_t>(cut->size)),
+                      model_);
   }
   if (t.has_raw_data()) return from_bytes(dtype, std::move(dims), std::as_bytes(std::span(t.raw_data())), nullptr);
   return from_typed(t, dtype, std::move(dims));
@@ -188,11 +190,13 @@ ConstantPtr TensorReader::read(const onnx::SparseTensorProto& s) try {
   const ConstantPtr values = read(s.values()), indices = read(s.indices());
   std::vector<int64_t> dims = read_dims(s.dims());
   const int64_t total = count(dims), n = static_cast<int64_t>(values->elements());
-  if (values->dims.size() != 1 || bits(values->dtype) < 8) invalid_model("has values of {}", shape_text(values->dtype, values->dims));
+  if (values->dims.size() != 1 || bits(values->dtype) < 8)
+    invalid_model("has values of {}", shape_text(values->dtype, values->dims));
   const auto rank = static_cast<int64_t>(dims.size());
   const bool linear = indices->dims == std::vector<int64_t>{n};
   if (indices->dtype != DType::I64 || (!linear && indices->dims != std::vector<int64_t>{n, rank}))
-    invalid_model("has indices of {}, expected i64 [{}] or [{}, {}]", shape_text(indices->dtype, indices->dims), n, n, rank);
+    invalid_model("has indices of {}, expected i64 [{}] or [{}, {}]", shape_text(indices->dtype, indices->dims), n, n,
+                  rank);
   if (byte_size(values->dtype, total) > kMaxDense)
     unsupported("would take {} bytes as a dense tensor; the limit is {}", byte_size(values->dtype, total), kMaxDense);
 
@@ -209,7 +213,8 @@ ConstantPtr TensorReader::read(const onnx::SparseTensorProto& s) try {
       if (v < 0 || v >= limit) invalid_model("has index {} outside [0, {})", v, limit);
       at = at * limit + v;
     }
-    std::memcpy(data + static_cast<size_t>(at) * element, values->bytes.data() + static_cast<size_t>(i) * element, element);
+    std::memcpy(data + static_cast<size_t>(at) * element, values->bytes.data() + static_cast<size_t>(i) * element,
+                element);
   }
   made = dense;
   return dense;

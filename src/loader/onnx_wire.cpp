@@ -40,7 +40,8 @@ constexpr uint32_t kTrainingInfo = 20;  // of ModelProto
 
 class Cutter {
  public:
-  explicit Cutter(std::span<const std::byte> file) : data_(reinterpret_cast<const uint8_t*>(file.data())), file_(file) {}
+  explicit Cutter(std::span<const std::byte> file)
+      : data_(reinterpret_cast<const uint8_t*>(file.data())), file_(file) {}
 
   std::string run() {
     message(Message::Model, 0, file_.size(), 0);
@@ -49,7 +50,8 @@ class Cutter {
 
  private:
   [[noreturn]] void broken(size_t at, const char* why) const {
-    throw Error(ErrorKind::InvalidModel, fmt::format("is not a complete ONNX file: {} at byte {} of {}", why, at, file_.size()),
+    throw Error(ErrorKind::InvalidModel,
+                fmt::format("is not a complete ONNX file: {} at byte {} of {}", why, at, file_.size()),
                 "the file may be truncated, or not an ONNX model");
   }
 

@@ -215,32 +215,6 @@ Expr is_inf_expr(const Node& node, const Types& types) {
   return finish(e, r, DType::Bool);
 }
 
-// Types with one element in whole bytes that expressions compute with.
-bool plain(DType t) {
-  switch (t) {
-    case DType::F16:
-    case DType::BF16:
-    case DType::F32:
-    case DType::F64:
-    case DType::Bool:
-      return true;
-    default:
-      return is_integer(t) && bits(t) >= 8;
-  }
-}
-Expr cast_to(const Types& types, DType to) {
-  Expr e = start(types);
-  if (!plain(types[0]) || !plain(to)) return e;
-  int r = cast(e, e.input(0), to);
-  return finish(e, r, to);
-}
-Expr cast_expr(const Node& node, const Types& types) {
-  auto to = dtype_from_onnx(static_cast<int32_t>(node.need_int("to")));
-  if (!to) invalid_model("{}: attribute 'to' is {}, which is no element type", node.label(), node.need_int("to"));
-  return cast_to(types, *to);
-}
-Expr cast_like_expr(const Node&, const Types& types) { return cast_to(types, types[1]); }
-
 // Inference: the data as they are, and a mask that drops nothing.
 Expr dropout_expr(const Node& node, const Types& types) {
   Expr e = start(types);
@@ -298,8 +272,6 @@ void register_elementwise_table(OpRegistry& registry) {
   add("Swish", 1, 1, swish_expr, infer_elementwise);
   add("ThresholdedRelu", 1, 1, thresholded_relu_expr, infer_elementwise);
   add("Where", 3, 3, where_expr, infer_elementwise);
-  add("Cast", 1, 1, cast_expr, infer_elementwise);
-  add("CastLike", 2, 2, cast_like_expr, infer_like_first);
   registry.add({.name = "Dropout",
                 .domain = "",
                 .min_inputs = 1,

@@ -111,7 +111,7 @@ Shape broadcast(const InferContext& ctx, const Shape& a, const Shape& b) {
     else if (y.is_const())
       r = y;
     else
-      r = Dim::unknown();
+      r = is_min_with(x, y) ? y : is_min_with(y, x) ? x : Dim::unknown();  // min(c, s) fits s only where it is s
   }
   return out;
 }

@@ -158,6 +158,6 @@ constexpr SimplifyRule kRules[] = {
 
 }  // namespace
 
-std::span<const SimplifyRule> elementwise_rules() { return kRules; }
+std::span<const SimplifyRule> simplify_elementwise_rules() { return kRules; }
 
 }  // namespace ingot

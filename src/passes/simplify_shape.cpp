@@ -185,6 +185,6 @@ constexpr SimplifyRule kRules[] = {
 
 }  // namespace
 
-std::span<const SimplifyRule> shape_rules() { return kRules; }
+std::span<const SimplifyRule> simplify_shape_rules() { return kRules; }
 
 }  // namespace ingot
