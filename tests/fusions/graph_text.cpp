@@ -151,10 +151,12 @@ class Reader {
     return t;
   }
 
-  std::string fresh() { return "%" + std::to_string(g_.tensors.size()); }
+  // Counted, not derived from the graph: a call names its result before its operands exist.
+  std::string fresh() { return "%" + std::to_string(fresh_++); }
 
   Graph& g_;
   const std::string& text_;
+  size_t fresh_ = 0;
   size_t at_ = 0;
 };
 
