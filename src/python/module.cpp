@@ -62,6 +62,8 @@ std::string file_path(nb::handle path) {
 std::unique_ptr<PyGraph> open(nb::handle path, std::map<std::string, bool> patterns, int opt_level,
                               const std::string& march, int threads, std::map<std::string, std::vector<int64_t>> shapes,
                               bool allow_library) {
+  if (opt_level < 0 || opt_level > 3) invalid_input("opt_level is 0 to 3, not {}", opt_level);
+  if (threads < 0) invalid_input("threads is a count, or 0 for what the process may use, not {}", threads);
   CompileOptions options;
   options.patterns = std::move(patterns);
   options.opt_level = opt_level;
