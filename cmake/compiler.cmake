@@ -23,6 +23,10 @@ file(CONFIGURE OUTPUT ${embedded} CONTENT "${content}" @ONLY)
 set_source_files_properties(${embedded} PROPERTIES OBJECT_DEPENDS "${INGOT_KERNEL_BITCODE};${INGOT_RUNTIME_OBJECT}"
   COMPILE_OPTIONS "-Wno-c23-extensions")
 
+# ccache does not see what #embed reads.
+add_library(ingot_embedded OBJECT ${embedded})
+set_target_properties(ingot_embedded PROPERTIES CXX_COMPILER_LAUNCHER "")
+
 add_library(ingot_codegen OBJECT ${CODEGEN_SOURCES})
 target_include_directories(ingot_codegen SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS})
 target_compile_options(ingot_codegen PRIVATE -fno-rtti)
@@ -36,10 +40,9 @@ endforeach()
 string(SHA256 codegen_hash "${codegen_text}")
 set_source_files_properties(${SRC}/codegen/request.cpp PROPERTIES COMPILE_DEFINITIONS INGOT_CODEGEN_HASH="${codegen_hash}")
 
-add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp ${embedded}
+add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp $<TARGET_OBJECTS:ingot_embedded>
   $<TARGET_OBJECTS:ingot_codegen> $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS})
 target_precompile_headers(ingot_core PRIVATE <algorithm> <map> <memory> <string> <vector> ${SRC}/ops/op.h)
-set_source_files_properties(${embedded} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 set_source_files_properties(${INGOT_KERNEL_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 add_dependencies(ingot_core ingot_native_kernels)
 target_link_libraries(ingot_core PUBLIC ingot_onnx_schema)

@@ -43,6 +43,7 @@ void link_library(const std::vector<std::string>& objects, const std::string& pa
   args.insert(args.end(), objects.begin(), objects.end());
   args.push_back(libc);
   args.push_back(libm);
+  args.push_back(library_of(dlsym(RTLD_DEFAULT, "__tls_get_addr")));  // the dynamic loader
   std::vector<const char*> raw;
   for (const auto& a : args) raw.push_back(a.c_str());
 

@@ -1,14 +1,16 @@
 // DepthToSpace and SpaceToDepth: a reshape to six dims, a transpose, a reshape; one strided copy.
 //   DepthToSpace  DCR: [n, b, b, c, h, w] -> [n, c, h, b, w, b]     CRD: [n, c, b, b, h, w] -> [n, c, h, b, w, b]
-//   SpaceToDepth       [n, c, h, b, w, b] -> [n, b, b, c, h, w]
+//   SpaceToDepth  DCR: [n, c, h, b, w, b] -> [n, b, b, c, h, w]     CRD: [n, c, h, b, w, b] -> [n, c, b, b, h, w]
 #include "ops/layout.h"
 
 namespace ingot {
 namespace {
 
-int64_t block_size(InferContext& ctx) {
+int64_t checked_block_size(InferContext& ctx) {
   const int64_t b = ctx.node.need_int("blocksize");
   ctx.require(b > 0 && b < 1 << 20, "blocksize {} is not a positive number", b);
+  const std::string mode = ctx.node.get_string("mode", "DCR");
+  ctx.require(mode == "DCR" || mode == "CRD", "mode '{}' is neither DCR nor CRD", mode);
   ctx.require(ctx.rank(0) == 4, "the input must have rank 4, it has shape {}", str(ctx.shape(0)));
   return b;
 }
@@ -21,16 +23,14 @@ Dim divided(InferContext& ctx, size_t d, int64_t by) {
 
 void infer_depth_to_space(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
-  const int64_t b = block_size(ctx);
-  const std::string mode = ctx.node.get_string("mode", "DCR");
-  ctx.require(mode == "DCR" || mode == "CRD", "mode '{}' is neither DCR nor CRD", mode);
+  const int64_t b = checked_block_size(ctx);
   const Shape& in = ctx.shape(0);
   ctx.set_shape(0, {in[0], divided(ctx, 1, b * b), in[2] * b, in[3] * b});
 }
 
 void infer_space_to_depth(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
-  const int64_t b = block_size(ctx);
+  const int64_t b = checked_block_size(ctx);
   const Shape& in = ctx.shape(0);
   ctx.set_shape(0, {in[0], in[1] * (b * b), divided(ctx, 2, b), divided(ctx, 3, b)});
 }
@@ -46,10 +46,12 @@ void move_blocks(LowerContext& ctx, const std::vector<int64_t>& dims, const std:
   emit_move(ctx, 0, 0, c);
 }
 
+bool depth_first(const LowerContext& ctx) { return ctx.node.get_string("mode", "DCR") == "DCR"; }
+
 void lower_depth_to_space(LowerContext& ctx) {
   const auto in = ctx.dims(0);
   const int64_t b = ctx.node.need_int("blocksize"), c = in[1] / (b * b);
-  if (ctx.node.get_string("mode", "DCR") == "DCR")
+  if (depth_first(ctx))
     move_blocks(ctx, {in[0], b, b, c, in[2], in[3]}, {0, 3, 4, 1, 5, 2});
   else
     move_blocks(ctx, {in[0], c, b, b, in[2], in[3]}, {0, 1, 4, 2, 5, 3});
@@ -58,7 +60,11 @@ void lower_depth_to_space(LowerContext& ctx) {
 void lower_space_to_depth(LowerContext& ctx) {
   const auto in = ctx.dims(0);
   const int64_t b = ctx.node.need_int("blocksize");
-  move_blocks(ctx, {in[0], in[1], in[2] / b, b, in[3] / b, b}, {0, 3, 5, 1, 2, 4});
+  const std::vector<int64_t> dims = {in[0], in[1], in[2] / b, b, in[3] / b, b};
+  if (depth_first(ctx))
+    move_blocks(ctx, dims, {0, 3, 5, 1, 2, 4});
+  else
+    move_blocks(ctx, dims, {0, 1, 3, 5, 2, 4});
 }
 
 }  // namespace
