@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("INGOT_CLI", str(ROOT / "build" / "bin" / "ingot"))
 sys.path.insert(0, str(ROOT / "bench"))
 
-# Every test run compiles for itself: a stale cache must not hide a fault.
+# A cache of the tests' own: what other builds left on this machine must not matter.
 os.environ.setdefault("INGOT_CACHE_DIR", str(ROOT / "build" / "test-cache"))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 

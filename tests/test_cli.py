@@ -36,6 +36,13 @@ def test_version_says_what_and_why() -> None:
     assert json.loads(cli("version", "--json", INGOT_NUM_THREADS="1").out)["threads"] == 1
 
 
+def test_version_lists_operators_and_fusions() -> None:
+    operators = cli("version", "--operators").out.split()
+    assert {"Add", "Conv", "MatMul"} <= set(operators)
+    assert operators == sorted(operators)
+    assert "gelu" in cli("version", "--fusions").out.split()
+
+
 def test_help_documents_exit_codes_and_usage_errors_are_2() -> None:
     done = cli("--help")
     assert done.code == 0

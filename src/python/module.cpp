@@ -31,12 +31,17 @@ const char* class_of(ErrorKind kind) {
   return "InternalError";
 }
 
+// Messages may quote bytes of a broken file: what is no UTF-8 is shown as \\xNN.
+nb::object text_of(const std::string& text) {
+  return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
+
 void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
   } catch (const Error& e) {
     nb::object type = nb::module_::import_("ingot.errors").attr(class_of(e.kind()));
-    nb::object error = type(e.message(), e.hint());
+    nb::object error = type(text_of(e.message()), text_of(e.hint()));
     PyErr_SetObject(type.ptr(), error.ptr());
   }
 }
