@@ -1,10 +1,14 @@
 #include "compiler/library.h"
 
 #include <dlfcn.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -44,6 +48,29 @@ std::vector<Port> ports_from_json(const nlohmann::json& list) {
   return out;
 }
 
+// The path to open a library by. The dynamic loader takes a name it has seen for the library it has loaded, and
+// libraries stay loaded; one written anew under an old name needs a spelling of the path that is new as well.
+std::string spelling(const std::string& path) {
+  struct File {
+    dev_t device;
+    ino_t inode;
+  };
+  static std::mutex mutex;
+  static std::map<std::string, std::vector<File>> seen;
+  const std::filesystem::path absolute = std::filesystem::absolute(path);
+  struct stat status{};
+  if (stat(absolute.c_str(), &status) != 0)
+    throw Error(ErrorKind::Io, fmt::format("{}: {}", path, std::strerror(errno)));
+  const std::lock_guard lock(mutex);
+  std::vector<File>& files = seen[absolute.string()];
+  size_t i = 0;
+  while (i < files.size() && (files[i].device != status.st_dev || files[i].inode != status.st_ino)) i++;
+  if (i == files.size()) files.push_back({status.st_dev, status.st_ino});
+  std::string out = absolute.parent_path().string() + "/";
+  for (size_t k = 0; k < i; k++) out += "./";
+  return out + absolute.filename().string();
+}
+
 ingot_tensor to_c(const TensorView& view, const Port& port) {
   ingot_tensor t{};
   if (view.dims.size() > INGOT_MAX_RANK)
@@ -78,10 +105,7 @@ bool is_library_file(const std::string& path) {
 }
 
 LibraryModel::LibraryModel(const std::string& path, int threads) {
-  // An absolute path: dlopen looks for a bare name in the system's folders instead of here.
-  const std::string absolute = std::filesystem::absolute(path).string();
-  if (!std::filesystem::exists(absolute)) throw Error(ErrorKind::Io, fmt::format("{}: no such file", path));
-  handle_ = dlopen(absolute.c_str(), RTLD_NOW | RTLD_LOCAL);
+  handle_ = dlopen(spelling(path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle_) {
     const char* why = dlerror();
     throw Error(ErrorKind::Io,

@@ -31,7 +31,7 @@ const char* class_of(ErrorKind kind) {
   return "InternalError";
 }
 
-// Messages may quote bytes of a broken file: what is no UTF-8 is shown as \\xNN.
+// Messages may quote bytes of a broken file: what is no UTF-8 is shown as \xNN.
 nb::object text_of(const std::string& text) {
   return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
 }
