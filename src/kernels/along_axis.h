@@ -1,5 +1,6 @@
 // Kernels that walk one axis. The tensor is seen as [outer, n, inner]; for each (outer, inner) there is a line of n
-// elements, `inner` apart. Where lines lie side by side they are walked together, kLineBlock at a time, in memory order.
+// elements, `inner` apart. Where lines lie side by side they are walked together, kLineBlock at a time, in memory
+// order.
 #pragma once
 #include <cstdint>
 

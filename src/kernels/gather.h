@@ -27,9 +27,9 @@ struct GatherElementsParams {
 // Operands: data, indices, out. A unit is one (b, j).
 struct GatherNDParams {
   int64_t depth, index_size;
-  int64_t count;           // of index tuples in a batch
-  int64_t batch;           // bytes of data[b]
-  int64_t row;             // bytes of what a tuple names
+  int64_t count;                   // of index tuples in a batch
+  int64_t batch;                   // bytes of data[b]
+  int64_t row;                     // bytes of what a tuple names
   int64_t dims[kMaxGatherRank];    // of data, indexed by the tuple
   int64_t stride[kMaxGatherRank];  // bytes
 };

@@ -36,7 +36,9 @@ INGOT_INLINE Taps taps_at(double g, int64_t n, const GridSampleParams& p) {
   const double before = p.taps == 1 ? __builtin_rint(x) : __builtin_floor(x), r = x - before;
   constexpr double a = -0.75;
   switch (p.taps) {
-    case 1: t.weight[0] = 1; break;
+    case 1:
+      t.weight[0] = 1;
+      break;
     case 2:
       t.weight[0] = 1 - r;
       t.weight[1] = r;
@@ -91,10 +93,14 @@ INGOT_INLINE void sample(const KernelCall* call, const GridSampleParams& p, cons
 
 double grid_at(const void* grid, int64_t dtype, int64_t i) {
   switch (static_cast<DType>(dtype)) {
-    case DType::F64: return static_cast<const double*>(grid)[i];
-    case DType::F16: return static_cast<double>(widen(static_cast<const F16*>(grid)[i]));
-    case DType::BF16: return static_cast<double>(widen(static_cast<const BF16*>(grid)[i]));
-    default: return static_cast<double>(static_cast<const float*>(grid)[i]);
+    case DType::F64:
+      return static_cast<const double*>(grid)[i];
+    case DType::F16:
+      return static_cast<double>(widen(static_cast<const F16*>(grid)[i]));
+    case DType::BF16:
+      return static_cast<double>(widen(static_cast<const BF16*>(grid)[i]));
+    default:
+      return static_cast<double>(static_cast<const float*>(grid)[i]);
   }
 }
 
@@ -107,10 +113,18 @@ extern "C" KernelStatus ingot_grid_sample(const KernelCall* call) {
     for (int64_t d = 0; d < p.rank; d++)
       taps[d] = taps_at(grid_at(call->operand[1], p.grid_dtype, unit * p.rank + p.rank - 1 - d), p.in[d], p);
     switch (static_cast<DType>(p.dtype)) {
-      case DType::F64: sample<double, double>(call, p, taps, unit); break;
-      case DType::F16: sample<F16, float>(call, p, taps, unit); break;
-      case DType::BF16: sample<BF16, float>(call, p, taps, unit); break;
-      default: sample<float, float>(call, p, taps, unit); break;
+      case DType::F64:
+        sample<double, double>(call, p, taps, unit);
+        break;
+      case DType::F16:
+        sample<F16, float>(call, p, taps, unit);
+        break;
+      case DType::BF16:
+        sample<BF16, float>(call, p, taps, unit);
+        break;
+      default:
+        sample<float, float>(call, p, taps, unit);
+        break;
     }
   }
   return kOk;

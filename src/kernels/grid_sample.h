@@ -1,7 +1,7 @@
 // GridSample: the input read at positions that a second tensor gives, in [-1, 1] across each spatial dim.
 //   align_corners:  x = (g + 1) / 2 * (n - 1)         otherwise:  x = ((g + 1) * n - 1) / 2
-// Per dim 1 tap (nearest, ties to even), 2 (linear) or 4 (cubic, Keys with a = -0.75) around x; the result is the sum over
-// all combinations. What lies outside is 0, the nearest element (border), or mirrored at the border (reflection).
+// Per dim 1 tap (nearest, ties to even), 2 (linear) or 4 (cubic, Keys with a = -0.75) around x; the result is the sum
+// over all combinations. What lies outside is 0, the nearest element (border), or mirrored at the border (reflection).
 #pragma once
 #include <cstdint>
 

@@ -13,9 +13,12 @@ struct Roi {
 
 double roi_at(const void* roi, int64_t dtype, int64_t i) {
   switch (static_cast<DType>(dtype)) {
-    case DType::F16: return static_cast<double>(widen(static_cast<const F16*>(roi)[i]));
-    case DType::F64: return static_cast<const double*>(roi)[i];
-    default: return static_cast<double>(static_cast<const float*>(roi)[i]);
+    case DType::F16:
+      return static_cast<double>(widen(static_cast<const F16*>(roi)[i]));
+    case DType::F64:
+      return static_cast<const double*>(roi)[i];
+    default:
+      return static_cast<double>(static_cast<const float*>(roi)[i]);
   }
 }
 
@@ -51,7 +54,8 @@ INGOT_INLINE T extrapolated(const ResizeParams& p) {
 }
 
 template <class T>
-INGOT_INLINE void nearest_row(T* out, const T* in, const int64_t* index, const ResizeAxis& a, int64_t repeat, T border) {
+INGOT_INLINE void nearest_row(T* out, const T* in, const int64_t* index, const ResizeAxis& a, int64_t repeat,
+                              T border) {
   if (!a.resized) {
     copy_bytes(out, in, a.out * static_cast<int64_t>(sizeof(T)));
   } else if (repeat == 2) {
@@ -142,13 +146,15 @@ void taps_of(const ResizeParams& p, const ResizeAxis& a, Roi roi, int64_t o, int
 
 // out[:] = sum_k weight[k] * in[index[k], :], rows of n elements.
 template <class S, class A>
-INGOT_INLINE void weighted_rows(A* out, const S* in, int64_t n, const int32_t* index, const A* weight, int64_t taps, A border) {
+INGOT_INLINE void weighted_rows(A* out, const S* in, int64_t n, const int32_t* index, const A* weight, int64_t taps,
+                                A border) {
   if (index[0] < 0) {
     for (int64_t i = 0; i < n; i++) out[i] = border;
     return;
   }
   const S *a = in + index[0] * n, *b = in + index[1] * n;
-  for (int64_t i = 0; i < n; i++) out[i] = weight[0] * static_cast<A>(widen(a[i])) + weight[1] * static_cast<A>(widen(b[i]));
+  for (int64_t i = 0; i < n; i++)
+    out[i] = weight[0] * static_cast<A>(widen(a[i])) + weight[1] * static_cast<A>(widen(b[i]));
   for (int64_t k = 2; k < taps; k++) {
     const S* c = in + index[k] * n;
     for (int64_t i = 0; i < n; i++) out[i] += weight[k] * static_cast<A>(widen(c[i]));
@@ -157,7 +163,8 @@ INGOT_INLINE void weighted_rows(A* out, const S* in, int64_t n, const int32_t* i
 
 // The same for rows of one element, all output coordinates of an axis.
 template <class A>
-INGOT_INLINE void weighted_elements(A* out, const A* in, int64_t n, const int32_t* index, const A* weight, int64_t taps, A border) {
+INGOT_INLINE void weighted_elements(A* out, const A* in, int64_t n, const int32_t* index, const A* weight, int64_t taps,
+                                    A border) {
   for (int64_t o = 0; o < n; o++, index += taps, weight += taps) {
     A sum = weight[0] * in[index[0] < 0 ? 0 : index[0]] + weight[1] * in[index[1] < 0 ? 0 : index[1]];
     for (int64_t k = 2; k < taps; k++) sum += weight[k] * in[index[k] < 0 ? 0 : index[k]];
@@ -172,7 +179,8 @@ INGOT_INLINE T from_sum(A x) {
     return narrow<T>(static_cast<Wide<T>>(x));
   } else {
     constexpr T low = T(-1) < T(0) ? T(T(1) << (sizeof(T) * 8 - 1)) : T(0), high = T(~low);
-    const A r = sizeof(A) == 4 ? static_cast<A>(__builtin_rintf(static_cast<float>(x))) : static_cast<A>(__builtin_rint(static_cast<double>(x)));
+    const A r = sizeof(A) == 4 ? static_cast<A>(__builtin_rintf(static_cast<float>(x)))
+                               : static_cast<A>(__builtin_rint(static_cast<double>(x)));
     if (!(r > static_cast<A>(low))) return low;
     return r >= static_cast<A>(high) ? high : static_cast<T>(r);
   }

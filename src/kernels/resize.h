@@ -12,14 +12,20 @@
 //   pytorch_half_pixel:    the same, -0.5 when the output has one element
 //   align_corners:         x = o * (in - 1) / (scale * in - 1)
 //   asymmetric:            x = o / scale
-//   tf_crop_and_resize:    x = (start + o * (end - start) / (scale * in - 1)) * (in - 1), and a constant where x is outside
+//   tf_crop_and_resize:    x = (start + o * (end - start) / (scale * in - 1)) * (in - 1), and a constant where x is
+//   outside
 #pragma once
 #include <cstdint>
 
 namespace ingot {
 
 enum ResizeTransform : int64_t {
-  kHalfPixel = 0, kHalfPixelSymmetric = 1, kPytorchHalfPixel = 2, kAlignCorners = 3, kAsymmetric = 4, kCropAndResize = 5,
+  kHalfPixel = 0,
+  kHalfPixelSymmetric = 1,
+  kPytorchHalfPixel = 2,
+  kAlignCorners = 3,
+  kAsymmetric = 4,
+  kCropAndResize = 5,
 };
 enum ResizeMode : int64_t { kNearest = 0, kLinear = 1, kCubic = 2 };
 enum NearestMode : int64_t { kRoundPreferFloor = 0, kRoundPreferCeil = 1, kFloor = 2, kCeil = 3 };
@@ -57,14 +63,19 @@ struct ResizeParams {
 inline double resize_coordinate(const ResizeAxis& a, int64_t transform, double start, double end, int64_t o) {
   const double x = static_cast<double>(o), in = static_cast<double>(a.in), width = a.scale * in;
   switch (transform) {
-    case kAlignCorners: return width == 1 ? 0 : x * (in - 1) / (width - 1);
-    case kAsymmetric: return x / a.scale;
+    case kAlignCorners:
+      return width == 1 ? 0 : x * (in - 1) / (width - 1);
+    case kAsymmetric:
+      return x / a.scale;
     case kCropAndResize:
-      return (width == 1 ? (end - start) * (in - 1) / 2 : x * (end - start) * (in - 1) / (width - 1)) + start * (in - 1);
-    case kPytorchHalfPixel: return width == 1 ? -0.5 : (x + 0.5) / a.scale - 0.5;
+      return (width == 1 ? (end - start) * (in - 1) / 2 : x * (end - start) * (in - 1) / (width - 1)) +
+             start * (in - 1);
+    case kPytorchHalfPixel:
+      return width == 1 ? -0.5 : (x + 0.5) / a.scale - 0.5;
     case kHalfPixelSymmetric:
       return in / 2 * (1 - static_cast<double>(a.out) / width) + (x + 0.5) / a.scale - 0.5;
-    default: return (x + 0.5) / a.scale - 0.5;
+    default:
+      return (x + 0.5) / a.scale - 0.5;
   }
 }
 

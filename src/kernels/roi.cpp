@@ -32,7 +32,8 @@ INGOT_INLINE Corner corners(double y, double x, const RoiParams& p) {
   int64_t y0, y1, x0, x1;
   const double ly = axis(y, p.in_height, &y0, &y1), lx = axis(x, p.in_width, &x0, &x1);
   const int64_t w = p.in_width;
-  return {{y0 * w + x0, y0 * w + x1, y1 * w + x0, y1 * w + x1}, {(1 - ly) * (1 - lx), (1 - ly) * lx, ly * (1 - lx), ly * lx}};
+  return {{y0 * w + x0, y0 * w + x1, y1 * w + x0, y1 * w + x1},
+          {(1 - ly) * (1 - lx), (1 - ly) * lx, ly * (1 - lx), ly * lx}};
 }
 
 struct Region {
@@ -72,7 +73,8 @@ INGOT_INLINE KernelStatus roi_align(const KernelCall* call, const RoiParams& p) 
     for (int k = 0; k < 4; k++) edge[k] = static_cast<double>(widen(roi[k])) * p.scale - p.offset;
     double height = edge[3] - edge[1], width = edge[2] - edge[0];
     if (p.offset == 0) height = height > 1 ? height : 1, width = width > 1 ? width : 1;
-    Region r{edge[1], edge[0], height / static_cast<double>(p.height), width / static_cast<double>(p.width), p.sampling, p.sampling};
+    Region r{edge[1],    edge[0],   height / static_cast<double>(p.height), width / static_cast<double>(p.width),
+             p.sampling, p.sampling};
     if (p.sampling <= 0) {
       const double rows = __builtin_ceil(r.bin_height), columns = __builtin_ceil(r.bin_width);
       if (!(rows < kMaxSamples && columns < kMaxSamples)) return kBadValue;
@@ -80,17 +82,18 @@ INGOT_INLINE KernelStatus roi_align(const KernelCall* call, const RoiParams& p) 
       r.columns = columns > 0 ? static_cast<int64_t>(columns) : 0;
     }
     if (r.rows * r.columns > kMaxSamples) return kBadValue;
-    const T* in = static_cast<const T*>(call->operand[0]) + (batch * p.channels + unit % p.channels) * p.in_height * p.in_width;
+    const T* in =
+        static_cast<const T*>(call->operand[0]) + (batch * p.channels + unit % p.channels) * p.in_height * p.in_width;
     T* out = static_cast<T*>(call->operand[3]) + unit * p.height * p.width;
     for (int64_t ph = 0; ph < p.height; ph++)
-      for (int64_t pw = 0; pw < p.width; pw++)
-        *out++ = narrow<T>(static_cast<Wide<T>>(align_bin(in, r, ph, pw, p)));
+      for (int64_t pw = 0; pw < p.width; pw++) *out++ = narrow<T>(static_cast<Wide<T>>(align_bin(in, r, ph, pw, p)));
   }
   return kOk;
 }
 
 // Pixels [from, to) of bin i of `bins`, over a region of `length` pixels that starts at `start`, inside an image of n.
-INGOT_INLINE void bin_range(int64_t i, int64_t bins, double start, double length, int64_t n, int64_t* from, int64_t* to) {
+INGOT_INLINE void bin_range(int64_t i, int64_t bins, double start, double length, int64_t n, int64_t* from,
+                            int64_t* to) {
   const double bin = length / static_cast<double>(bins);
   auto inside = [n](double v) { return v > 0 ? (v < static_cast<double>(n) ? static_cast<int64_t>(v) : n) : 0; };
   *from = inside(__builtin_floor(static_cast<double>(i) * bin) + start);
@@ -131,10 +134,14 @@ INGOT_INLINE KernelStatus max_roi_pool(const KernelCall* call, const RoiParams& 
 template <class F>
 INGOT_INLINE KernelStatus with_float_type(int64_t dtype, F f) {
   switch (static_cast<DType>(dtype)) {
-    case DType::F64: return f.template operator()<double>();
-    case DType::F16: return f.template operator()<F16>();
-    case DType::BF16: return f.template operator()<BF16>();
-    default: return f.template operator()<float>();
+    case DType::F64:
+      return f.template operator()<double>();
+    case DType::F16:
+      return f.template operator()<F16>();
+    case DType::BF16:
+      return f.template operator()<BF16>();
+    default:
+      return f.template operator()<float>();
   }
 }
 

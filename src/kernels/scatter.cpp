@@ -9,7 +9,9 @@ namespace {
 
 struct Replace {
   template <class T>
-  static T apply(T, T update) { return update; }
+  static T apply(T, T update) {
+    return update;
+  }
 };
 template <int64_t Reduction>
 struct Reduce {
@@ -70,10 +72,14 @@ INGOT_INLINE KernelStatus with_reduction(const P& p, W work) {
     return with_element_size(p.size, [&]<class T>() { return work.template operator()<T, Replace>(); });
   return with_number_type(p.dtype, [&]<class T>() {
     switch (p.reduction) {
-      case kScatterAdd: return work.template operator()<T, Reduce<kScatterAdd>>();
-      case kScatterMul: return work.template operator()<T, Reduce<kScatterMul>>();
-      case kScatterMax: return work.template operator()<T, Reduce<kScatterMax>>();
-      default: return work.template operator()<T, Reduce<kScatterMin>>();
+      case kScatterAdd:
+        return work.template operator()<T, Reduce<kScatterAdd>>();
+      case kScatterMul:
+        return work.template operator()<T, Reduce<kScatterMul>>();
+      case kScatterMax:
+        return work.template operator()<T, Reduce<kScatterMax>>();
+      default:
+        return work.template operator()<T, Reduce<kScatterMin>>();
     }
   });
 }

@@ -13,7 +13,8 @@ int64_t split_at(const LowerContext& ctx, int64_t axis, AxisParams& p) {
   const auto dims = ctx.dims(0);
   const auto a = static_cast<size_t>(resolved(axis, dims.size()));
   const DType t = ctx.in(0).dtype;
-  if (!is_integer(t) && !(is_float(t) && bits(t) >= 16)) ctx.fail("there is no kernel for elements of type {}", name(t));
+  if (!is_integer(t) && !(is_float(t) && bits(t) >= 16))
+    ctx.fail("there is no kernel for elements of type {}", name(t));
   p = {dims[a], product_of(dims, a + 1), static_cast<int64_t>(t)};
   return product_of(dims, 0, a);
 }
@@ -93,8 +94,8 @@ void infer_top_k(InferContext& ctx) {
   if (k) {
     ctx.require(k->size() == 1, "k must have one element, it has {}", k->size());
     ctx.require(!(*k)[0].is_const() || (*k)[0].value() >= 0, "k is {}", (*k)[0].str());
-    ctx.require(!(*k)[0].is_const() || !d.is_const() || (*k)[0].value() <= d.value(), "k is {}, but axis {} has only {} elements",
-                (*k)[0].str(), axis, d.str());
+    ctx.require(!(*k)[0].is_const() || !d.is_const() || (*k)[0].value() <= d.value(),
+                "k is {}, but axis {} has only {} elements", (*k)[0].str(), axis, d.str());
   }
   d = k ? (*k)[0] : Dim::unknown();
   ctx.set_shape(0, out);
@@ -109,7 +110,9 @@ void lower_top_k(LowerContext& ctx) {
   const int64_t size = element_bytes(ctx, ctx.in(0).dtype), lines = outer * p.axis.inner;
   Step& step = ctx.step("ingot_top_k");
   // The kernel writes both results; one that nobody wants goes to memory of the step.
-  auto result = [&](size_t i, int64_t bytes) { return ctx.has_out(i) ? ctx.output(i) : LowerContext::temporary(bytes); };
+  auto result = [&](size_t i, int64_t bytes) {
+    return ctx.has_out(i) ? ctx.output(i) : LowerContext::temporary(bytes);
+  };
   step.operands = {ctx.input(0), result(0, lines * p.k * size), result(1, lines * p.k * 8)};
   step.params = params_of(p);
   step.units = p.k == 0 ? 0 : lines;

@@ -26,17 +26,20 @@ std::optional<int64_t> padding_of(const Node& n) {
 
 void infer(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
-  ctx.require(taps_of(ctx.node).has_value(), "mode '{}' is none of nearest, linear, cubic", ctx.node.get_string("mode", ""));
+  ctx.require(taps_of(ctx.node).has_value(), "mode '{}' is none of nearest, linear, cubic",
+              ctx.node.get_string("mode", ""));
   ctx.require(padding_of(ctx.node).has_value(), "padding_mode '{}' is none of zeros, border, reflection",
               ctx.node.get_string("padding_mode", ""));
   const Shape &in = ctx.shape(0), &grid = ctx.shape(1);
-  ctx.require(in.size() >= 3 && in.size() == grid.size(), "input {} and grid {} need the same rank, at least 3", str(in), str(grid));
-  ctx.require(!grid.back().is_const() || grid.back().is(ctx.rank(0) - 2), "the last dim of grid {} must be {}", str(grid), in.size() - 2);
-  ctx.require(!in[0].is_const() || !grid[0].is_const() || in[0] == grid[0], "input {} and grid {} differ in the batch", str(in), str(grid));
+  ctx.require(in.size() >= 3 && in.size() == grid.size(), "input {} and grid {} need the same rank, at least 3",
+              str(in), str(grid));
+  ctx.require(!grid.back().is_const() || grid.back().is(ctx.rank(0) - 2), "the last dim of grid {} must be {}",
+              str(grid), in.size() - 2);
+  ctx.require(!in[0].is_const() || !grid[0].is_const() || in[0] == grid[0], "input {} and grid {} differ in the batch",
+              str(in), str(grid));
   Shape out = {in[0], in[1]};
   out.insert(out.end(), grid.begin() + 1, grid.end() - 1);
-  for (size_t d = 2; d < in.size(); d++)
-    ctx.require(!in[d].is(0), "the input {} is empty in dim {}", str(in), d);
+  for (size_t d = 2; d < in.size(); d++) ctx.require(!in[d].is(0), "the input {} is empty in dim {}", str(in), d);
   ctx.set_shape(0, std::move(out));
 }
 

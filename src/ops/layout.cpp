@@ -117,7 +117,8 @@ void emit_copy(LowerContext& ctx, Operand src, Operand dst, int64_t size, const 
 void emit_move(LowerContext& ctx, size_t out, size_t in, const StridedCopy& copy) {
   if (product_of(copy.dims) == 0) return;
   const StridedCopy c = simplified(copy);
-  const bool same_bytes = c.dims.size() == 1 && (c.dims[0] == 1 || (c.src[0] == 1 && c.dst[0] == 1)) && c.dst_offset == 0;
+  const bool same_bytes =
+      c.dims.size() == 1 && (c.dims[0] == 1 || (c.src[0] == 1 && c.dst[0] == 1)) && c.dst_offset == 0;
   const int64_t size = element_bytes(ctx, ctx.in(in).dtype);
   if (same_bytes)
     ctx.view(out, in, c.src_offset * size);

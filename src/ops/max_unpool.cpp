@@ -12,10 +12,12 @@ namespace {
 // (n - 1) * stride - pads + kernel, per spatial dim.
 Shape unpooled(const Node& node, const Shape& in) {
   const size_t spatial = in.size() - 2;
-  const auto kernel = node.get_ints("kernel_shape"), strides = node.get_ints("strides", std::vector<int64_t>(spatial, 1)),
+  const auto kernel = node.get_ints("kernel_shape"),
+             strides = node.get_ints("strides", std::vector<int64_t>(spatial, 1)),
              pads = node.get_ints("pads", std::vector<int64_t>(2 * spatial, 0));
   Shape out = in;
-  for (size_t d = 0; d < spatial; d++) out[d + 2] = (in[d + 2] - 1) * strides[d] - pads[d] - pads[d + spatial] + kernel[d];
+  for (size_t d = 0; d < spatial; d++)
+    out[d + 2] = (in[d + 2] - 1) * strides[d] - pads[d] - pads[d + spatial] + kernel[d];
   return out;
 }
 

@@ -18,13 +18,17 @@ std::optional<int64_t> choice(const std::string& value, std::initializer_list<co
   }
   return std::nullopt;
 }
-std::optional<int64_t> mode_of(const Node& n) { return choice(n.get_string("mode", "nearest"), {"nearest", "linear", "cubic"}); }
+std::optional<int64_t> mode_of(const Node& n) {
+  return choice(n.get_string("mode", "nearest"), {"nearest", "linear", "cubic"});
+}
 std::optional<int64_t> transform_of(const Node& n) {
   return choice(n.get_string("coordinate_transformation_mode", "half_pixel"),
-                {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize"});
+                {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+                 "tf_crop_and_resize"});
 }
 std::optional<int64_t> nearest_mode_of(const Node& n) {
-  return choice(n.get_string("nearest_mode", "round_prefer_floor"), {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
+  return choice(n.get_string("nearest_mode", "round_prefer_floor"),
+                {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
 }
 
 // The axes that scales, sizes and roi name, as dims of the tensor in memory.
@@ -86,7 +90,8 @@ void check_attributes(InferContext& ctx, int64_t rank) {
   std::vector<Dim> axes = to_shape(n.get_ints("axes"));
   normalized_axes(ctx, axes, rank);
   const std::string policy = n.get_string("keep_aspect_ratio_policy", "stretch");
-  ctx.require(choice(policy, {"stretch", "not_larger", "not_smaller"}).has_value(), "keep_aspect_ratio_policy '{}' is not known", policy);
+  ctx.require(choice(policy, {"stretch", "not_larger", "not_smaller"}).has_value(),
+              "keep_aspect_ratio_policy '{}' is not known", policy);
 }
 
 void infer(InferContext& ctx) {
@@ -98,7 +103,8 @@ void infer(InferContext& ctx) {
   ctx.require(has_sizes || has_scales, "needs scales or sizes");
   Shape out = in;
   auto set = [&](size_t count, auto&& size_of) {
-    ctx.require(count == axes.size(), "{} {} for {} axes of {}", count, has_sizes ? "sizes" : "scales", axes.size(), str(in));
+    ctx.require(count == axes.size(), "{} {} for {} axes of {}", count, has_sizes ? "sizes" : "scales", axes.size(),
+                str(in));
     for (size_t i = 0; i < count; i++) out[static_cast<size_t>(axes[i])] = size_of(i);
   };
   if (has_sizes) {
@@ -111,13 +117,15 @@ void infer(InferContext& ctx) {
     if (!scales && ctx.at_run_time()) throw ValuesNeeded{2};
     set(scales ? scales->size() : axes.size(), [&](size_t i) {
       if (!scales) return Dim::unknown();
-      ctx.require((*scales)[i] > 0 && (*scales)[i] < 0x1p31, "scale {} of axis {} is not a positive number", (*scales)[i], i);
+      ctx.require((*scales)[i] > 0 && (*scales)[i] < 0x1p31, "scale {} of axis {} is not a positive number",
+                  (*scales)[i], i);
       return scaled(in[static_cast<size_t>(axes[i])], (*scales)[i]);
     });
   }
   product(out);
   for (size_t d = 0; d < in.size(); d++)
-    ctx.require(!in[d].is(0) || !out[d].is_const() || out[d].is(0), "{} cannot be resized to {}: dim {} is empty", str(in), str(out), d);
+    ctx.require(!in[d].is(0) || !out[d].is_const() || out[d].is(0), "{} cannot be resized to {}: dim {} is empty",
+                str(in), str(out), d);
   ctx.set_shape(0, std::move(out));
 }
 
@@ -194,7 +202,8 @@ int64_t tap_count(const ResizeAxis& a, const ResizeParams& p) {
 
 void lower_interpolation(LowerContext& ctx, ResizeParams& p) {
   const DType dtype = ctx.in(0).dtype;
-  if (!is_integer(dtype) && (!is_float(dtype) || bits(dtype) < 16)) ctx.fail("cannot interpolate elements of type {}", name(dtype));
+  if (!is_integer(dtype) && (!is_float(dtype) || bits(dtype) < 16))
+    ctx.fail("cannot interpolate elements of type {}", name(dtype));
   int64_t slab = 1, result = 1;
   for (int64_t d = 1; d < p.rank; d++) slab *= p.axis[d].in, result *= p.axis[d].out;
   // What a pass leaves: output sizes up to its dim, input sizes after it.

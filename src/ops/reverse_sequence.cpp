@@ -1,5 +1,5 @@
-// ReverseSequence:  out[b, t, :] = in[b, length_b - 1 - t, :] for t < length_b, else in[b, t, :]; time and batch are axes 0
-// and 1 in either order.
+// ReverseSequence:  out[b, t, :] = in[b, length_b - 1 - t, :] for t < length_b, else in[b, t, :]; time and batch are
+// axes 0 and 1 in either order.
 #include "kernels/gather.h"
 #include "ops/layout.h"
 
@@ -11,8 +11,8 @@ void infer(InferContext& ctx) {
   const Shape &in = ctx.shape(0), &lengths = ctx.shape(1);
   ctx.require(in.size() >= 2, "the input needs at least rank 2, it has shape {}", str(in));
   const int64_t time = ctx.node.get_int("time_axis", 0), batch = ctx.node.get_int("batch_axis", 1);
-  ctx.require((time == 0 && batch == 1) || (time == 1 && batch == 0), "time_axis {} and batch_axis {} must be 0 and 1, or 1 and 0",
-              time, batch);
+  ctx.require((time == 0 && batch == 1) || (time == 1 && batch == 0),
+              "time_axis {} and batch_axis {} must be 0 and 1, or 1 and 0", time, batch);
   const Dim& n = in[static_cast<size_t>(batch)];
   ctx.require(lengths.size() == 1 && (!lengths[0].is_const() || !n.is_const() || lengths[0] == n),
               "sequence_lens has shape {}; the input {} has a batch of {}", str(lengths), str(in), n.str());

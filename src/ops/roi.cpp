@@ -11,7 +11,8 @@ void infer_pooled(InferContext& ctx, int64_t columns, int64_t height, int64_t wi
   ctx.set_dtype(0, ctx.dtype(0));
   const Shape &in = ctx.shape(0), &rois = ctx.shape(1);
   ctx.require(in.size() == 4, "the input must have rank 4, it has shape {}", str(in));
-  ctx.require(rois.size() == 2 && (!rois[1].is_const() || rois[1].is(columns)), "rois have shape {}, expected [regions, {}]", str(rois), columns);
+  ctx.require(rois.size() == 2 && (!rois[1].is_const() || rois[1].is(columns)),
+              "rois have shape {}, expected [regions, {}]", str(rois), columns);
   ctx.require(height > 0 && width > 0, "the output of a region would be {} x {}", height, width);
   ctx.require(!in[2].is(0) && !in[3].is(0), "the input {} has no pixels", str(in));
   ctx.set_shape(0, {rois[0], in[1], height, width});
@@ -21,7 +22,8 @@ void infer_align(InferContext& ctx) {
   const std::string mode = ctx.node.get_string("mode", "avg"),
                     transform = ctx.node.get_string("coordinate_transformation_mode", "half_pixel");
   ctx.require(mode == "avg" || mode == "max", "mode '{}' is neither avg nor max", mode);
-  ctx.require(transform == "half_pixel" || transform == "output_half_pixel", "coordinate_transformation_mode '{}' is not known", transform);
+  ctx.require(transform == "half_pixel" || transform == "output_half_pixel",
+              "coordinate_transformation_mode '{}' is not known", transform);
   infer_pooled(ctx, 4, ctx.node.get_int("output_height", 1), ctx.node.get_int("output_width", 1));
   const Shape &rois = ctx.shape(1), &batch = ctx.shape(2);
   ctx.require(batch.size() == 1 && (!batch[0].is_const() || !rois[0].is_const() || batch[0] == rois[0]),

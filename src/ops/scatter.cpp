@@ -33,10 +33,12 @@ void infer_elements(InferContext& ctx) {
   infer_common(ctx);
   const Shape &data = ctx.shape(0), &indices = ctx.shape(1), &updates = ctx.shape(2);
   ctx.require(!data.empty() && data.size() == indices.size() && data.size() == updates.size(),
-              "data {}, indices {} and updates {} need the same rank, at least 1", str(data), str(indices), str(updates));
+              "data {}, indices {} and updates {} need the same rank, at least 1", str(data), str(indices),
+              str(updates));
   const auto axis = static_cast<size_t>(ctx.axis(ctx.node.get_int("axis", 0), ctx.rank(0)));
   for (size_t d = 0; d < data.size(); d++) {
-    ctx.require(!differ(indices[d], updates[d]), "indices {} and updates {} differ in dim {}", str(indices), str(updates), d);
+    ctx.require(!differ(indices[d], updates[d]), "indices {} and updates {} differ in dim {}", str(indices),
+                str(updates), d);
     ctx.require(d == axis || !data[d].is_const() || !indices[d].is_const() || indices[d].value() <= data[d].value(),
                 "indices {} pass the end of data {} in dim {}", str(indices), str(data), d);
   }
@@ -45,16 +47,18 @@ void infer_elements(InferContext& ctx) {
 void infer_nd(InferContext& ctx) {
   infer_common(ctx);
   const Shape &data = ctx.shape(0), &indices = ctx.shape(1), &updates = ctx.shape(2);
-  ctx.require(!data.empty() && !indices.empty(), "data {} and indices {} need at least rank 1", str(data), str(indices));
+  ctx.require(!data.empty() && !indices.empty(), "data {} and indices {} need at least rank 1", str(data),
+              str(indices));
   if (!indices.back().is_const()) return;
   const int64_t depth = indices.back().value();
-  ctx.require(depth <= ctx.rank(0), "the last dim of indices {} is {}; data {} has only {} dims", str(indices), depth, str(data),
-              data.size());
+  ctx.require(depth <= ctx.rank(0), "the last dim of indices {} is {}; data {} has only {} dims", str(indices), depth,
+              str(data), data.size());
   Shape expected(indices.begin(), indices.end() - 1);
   expected.insert(expected.end(), data.begin() + depth, data.end());
   bool fits = expected.size() == updates.size();
   for (size_t d = 0; fits && d < expected.size(); d++) fits = !differ(expected[d], updates[d]);
-  ctx.require(fits, "updates have shape {}; indices {} into data {} need {}", str(updates), str(indices), str(data), str(expected));
+  ctx.require(fits, "updates have shape {}; indices {} into data {} need {}", str(updates), str(indices), str(data),
+              str(expected));
 }
 
 // The result starts as the data: taken over when nobody else needs it, otherwise copied.

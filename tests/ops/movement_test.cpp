@@ -35,9 +35,12 @@ ConstantPtr counting(DType dtype, const Dims& dims) {
   return c;
 }
 
-ConstantPtr ints(const Dims& values) { return make_constant(DType::I64, {static_cast<int64_t>(values.size())}, values); }
+ConstantPtr ints(const Dims& values) {
+  return make_constant(DType::I64, {static_cast<int64_t>(values.size())}, values);
+}
 
-std::vector<ConstantPtr> run(const std::string& op, const std::vector<ConstantPtr>& inputs, const Attrs& attrs, size_t outputs = 1) {
+std::vector<ConstantPtr> run(const std::string& op, const std::vector<ConstantPtr>& inputs, const Attrs& attrs,
+                             size_t outputs = 1) {
   Graph g;
   Node n;
   n.op = op;
@@ -71,7 +74,8 @@ int64_t flat(const Dims& index, const Dims& dims) {
 }
 
 // out[i] must be element source(i) of the input, which counts up.
-void expect_moved(const Constant& in, const Constant& out, const Dims& dims, const std::function<int64_t(const Dims&)>& source) {
+void expect_moved(const Constant& in, const Constant& out, const Dims& dims,
+                  const std::function<int64_t(const Dims&)>& source) {
   ASSERT_EQ(out.dims, dims);
   for_each_index(dims, [&](const Dims& i) {
     ASSERT_EQ(element(out, flat(i, dims)), element(in, source(i))) << "at " << fmt::format("[{}]", fmt::join(i, ", "));
@@ -110,7 +114,8 @@ TEST_P(Movement, TransposeIsAPermutationOfIndices) {
 TEST_P(Movement, TransposeOfMatricesWithRaggedEdges) {
   for (const Dims& shape : {Dims{1, 65}, Dims{64, 64}, Dims{33, 130}, Dims{17, 3}, Dims{3, 1000}, Dims{129, 31}}) {
     const ConstantPtr x = counting(GetParam(), shape);
-    expect_moved(*x, *run("Transpose", {x}, {})[0], {shape[1], shape[0]}, [&](const Dims& i) { return i[1] * shape[1] + i[0]; });
+    expect_moved(*x, *run("Transpose", {x}, {})[0], {shape[1], shape[0]},
+                 [&](const Dims& i) { return i[1] * shape[1] + i[0]; });
   }
 }
 
@@ -129,11 +134,12 @@ TEST_P(Movement, SliceWalksForwardAndBackward) {
       out.push_back(length);
     }
     const ConstantPtr x = counting(GetParam(), shape);
-    expect_moved(*x, *run("Slice", {x, ints(starts), ints(ends), ints(axes), ints(steps)}, {})[0], out, [&](const Dims& i) {
-      Dims from(i.size());
-      for (size_t d = 0; d < i.size(); d++) from[d] = first[d] + i[d] * steps[d];
-      return flat(from, shape);
-    });
+    expect_moved(*x, *run("Slice", {x, ints(starts), ints(ends), ints(axes), ints(steps)}, {})[0], out,
+                 [&](const Dims& i) {
+                   Dims from(i.size());
+                   for (size_t d = 0; d < i.size(); d++) from[d] = first[d] + i[d] * steps[d];
+                   return flat(from, shape);
+                 });
   }
 }
 
@@ -236,8 +242,11 @@ TEST(Indices, OutOfRangeStopTheRun) {
   EXPECT_THROW(run("Gather", {x, ints({-5})}, {}), Error);
   EXPECT_THROW(run("GatherElements", {x, make_constant(DType::I64, {1, 3}, Dims{0, 4, 0})}, {}), Error);
   EXPECT_THROW(run("GatherND", {x, make_constant(DType::I64, {1, 2}, Dims{0, 3})}, {}), Error);
-  EXPECT_THROW(run("ScatterND", {x, make_constant(DType::I64, {1, 2}, Dims{4, 0}), counting(DType::F32, {1})}, {}), Error);
-  EXPECT_THROW(run("ScatterElements", {x, make_constant(DType::I64, {1, 1}, Dims{-5}), counting(DType::F32, {1, 1})}, {}), Error);
+  EXPECT_THROW(run("ScatterND", {x, make_constant(DType::I64, {1, 2}, Dims{4, 0}), counting(DType::F32, {1})}, {}),
+               Error);
+  EXPECT_THROW(
+      run("ScatterElements", {x, make_constant(DType::I64, {1, 1}, Dims{-5}), counting(DType::F32, {1, 1})}, {}),
+      Error);
 }
 
 }  // namespace

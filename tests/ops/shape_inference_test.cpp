@@ -37,8 +37,8 @@ class Chain {
   TensorId node(const std::string& op, std::vector<TensorId> inputs, std::map<std::string, Attribute> attrs = {}) {
     return nodes(op, std::move(inputs), std::move(attrs), 1)[0];
   }
-  std::vector<TensorId> nodes(const std::string& op, std::vector<TensorId> inputs, std::map<std::string, Attribute> attrs,
-                              size_t outputs) {
+  std::vector<TensorId> nodes(const std::string& op, std::vector<TensorId> inputs,
+                              std::map<std::string, Attribute> attrs, size_t outputs) {
     Node n;
     n.op = op;
     n.name = "node";
@@ -53,7 +53,9 @@ class Chain {
   std::string values(TensorId t) { return graph_.info(t).values ? str(*graph_.info(t).values) : "none"; }
 
  private:
-  TensorId add(TensorInfo info) { return graph_.add_tensor("t" + std::to_string(graph_.tensors.size()), std::move(info)); }
+  TensorId add(TensorInfo info) {
+    return graph_.add_tensor("t" + std::to_string(graph_.tensors.size()), std::move(info));
+  }
   std::vector<TensorInfo> infos() const {
     std::vector<TensorInfo> out;
     for (const Tensor& t : graph_.tensors) out.push_back(t.info);
@@ -85,12 +87,15 @@ TEST(ShapeInference, AttentionHeadsFromShapeArithmetic) {
   Chain c;
   const TensorId x = c.input({batch, seq, 768}), shape = c.node("Shape", {x});
   EXPECT_EQ(c.values(shape), "[batch, seq, 768]");
-  const TensorId b = c.node("Gather", {shape, c.scalar(0)}, {{"axis", int64_t{0}}}), s = c.node("Gather", {shape, c.scalar(-2)});
+  const TensorId b = c.node("Gather", {shape, c.scalar(0)}, {{"axis", int64_t{0}}}),
+                 s = c.node("Gather", {shape, c.scalar(-2)});
   EXPECT_EQ(c.values(s), "[seq]");
-  const TensorId target = c.node("Concat", {c.node("Unsqueeze", {b, c.ints({0})}), c.node("Unsqueeze", {s, c.ints({0})}), c.ints({12, 64})},
-                                 {{"axis", int64_t{0}}});
+  const TensorId target =
+      c.node("Concat", {c.node("Unsqueeze", {b, c.ints({0})}), c.node("Unsqueeze", {s, c.ints({0})}), c.ints({12, 64})},
+             {{"axis", int64_t{0}}});
   EXPECT_EQ(c.values(target), "[batch, seq, 12, 64]");
-  const TensorId heads = c.node("Transpose", {c.node("Reshape", {x, target})}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+  const TensorId heads =
+      c.node("Transpose", {c.node("Reshape", {x, target})}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
   EXPECT_EQ(c.shape(heads), "[batch, 12, seq, 64]");
 }
 
@@ -132,7 +137,8 @@ TEST(ShapeInference, RangeCountsAndLists) {
   const TensorId r = c.node("Range", {c.scalar(10), c.scalar(3), c.scalar(-3)});
   EXPECT_EQ(c.shape(r), "[3]");
   EXPECT_EQ(c.values(r), "[10, 7, 4]");
-  EXPECT_NE(error_of([&] { c.node("Range", {c.scalar(0), c.scalar(3), c.scalar(0)}); }).find("delta is 0"), std::string::npos);
+  EXPECT_NE(error_of([&] { c.node("Range", {c.scalar(0), c.scalar(3), c.scalar(0)}); }).find("delta is 0"),
+            std::string::npos);
 }
 
 TEST(ShapeInference, SplitUnevenAndSymbolic) {
@@ -155,8 +161,11 @@ TEST(ShapeInference, ExpandAndTileUseValues) {
 TEST(ShapeInference, PadsFromShapeArithmetic) {
   // What torch writes for F.pad: pads reversed by Reshape, Slice and Transpose.
   Chain c;
-  const TensorId flat = c.node("Concat", {c.ints({1, 2, 3, 4}), c.node("ConstantOfShape", {c.ints({4})}, {{"value", make_constant(DType::I64, {1}, std::vector<int64_t>{0})}})},
-                               {{"axis", int64_t{0}}});
+  const TensorId flat = c.node(
+      "Concat",
+      {c.ints({1, 2, 3, 4}),
+       c.node("ConstantOfShape", {c.ints({4})}, {{"value", make_constant(DType::I64, {1}, std::vector<int64_t>{0})}})},
+      {{"axis", int64_t{0}}});
   const TensorId pairs = c.node("Reshape", {flat, c.ints({-1, 2})});
   const TensorId reversed = c.node("Slice", {pairs, c.ints({-1}), c.ints({INT64_MIN}), c.ints({0}), c.ints({-1})});
   const TensorId pads = c.node("Reshape", {c.node("Transpose", {reversed}), c.ints({-1})});
@@ -176,7 +185,8 @@ TEST(ShapeInference, ResizeByScalesOfSymbols) {
 TEST(ShapeInference, ErrorsNameWhatIsWrong) {
   Chain c;
   const TensorId x = c.input({2, 3, 4});
-  auto expect = [&](const std::string& part, const std::string& op, std::vector<TensorId> in, std::map<std::string, Attribute> attrs = {}) {
+  auto expect = [&](const std::string& part, const std::string& op, std::vector<TensorId> in,
+                    std::map<std::string, Attribute> attrs = {}) {
     const std::string text = error_of([&] { c.node(op, in, attrs); });
     EXPECT_NE(text.find(part), std::string::npos) << op << ": " << text;
   };
