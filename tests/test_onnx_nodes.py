@@ -1,7 +1,7 @@
 """ONNX's own backend cases: those listed as passing must pass. The list can only grow.
 
-    INGOT_UPDATE=1 pytest tests/test_onnx_nodes.py     adds what passes now
-    build/onnx_nodes.txt                               the outcome of every case, after each run
+INGOT_UPDATE=1 pytest tests/test_onnx_nodes.py     adds what passes now
+build/onnx_nodes.txt                               the outcome of every case, after each run
 """
 
 from __future__ import annotations
