@@ -46,7 +46,7 @@ def minilm_module() -> Any:
     import torch
     from transformers import AutoModel
 
-    class Encoder(torch.nn.Module):
+    class Encoder(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.bert = AutoModel.from_pretrained(minilm_folder(), attn_implementation="sdpa")
@@ -98,7 +98,7 @@ def distilbert_path() -> Path:
         import torch
         from transformers import DistilBertConfig, DistilBertModel
 
-        class Hidden(torch.nn.Module):
+        class Hidden(torch.nn.Module):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
                 torch.manual_seed(0)
@@ -128,7 +128,7 @@ def resnet50_path() -> Path:
         import torch
         from transformers import ResNetConfig, ResNetForImageClassification
 
-        class Logits(torch.nn.Module):
+        class Logits(torch.nn.Module):  # type: ignore[misc]
             def __init__(self) -> None:
                 super().__init__()
                 torch.manual_seed(0)
@@ -191,7 +191,11 @@ def quiet() -> Any:
     """Exporting prints pages that help nobody here; errors still raise."""
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -25,7 +25,10 @@ import ingot
 path, threads, shapes = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
 inputs = dict(np.load(sys.argv[4]))
 start = time.perf_counter()
-graph = ingot.load(path, threads=threads) if path.endswith(".so") else ingot.compile(path, threads=threads, shapes=shapes)
+if path.endswith(".so"):
+    graph = ingot.load(path, threads=threads)
+else:
+    graph = ingot.compile(path, threads=threads, shapes=shapes)
 ready = time.perf_counter()
 graph.inference(inputs)
 done = time.perf_counter()

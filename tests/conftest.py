@@ -60,7 +60,9 @@ def mlp(hidden: int = 8) -> onnx.ModelProto:
         helper.make_node("Relu", ["h"], ["r"], name="relu"),
         helper.make_node("MatMul", ["r", "v"], ["y"], name="second"),
     ]
-    return make_model(nodes, [("x", TensorProto.FLOAT, ["batch", 4])], [("y", TensorProto.FLOAT, ["batch", 3])], weights)
+    return make_model(
+        nodes, [("x", TensorProto.FLOAT, ["batch", 4])], [("y", TensorProto.FLOAT, ["batch", 3])], weights
+    )
 
 
 def run_mlp(model: onnx.ModelProto, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

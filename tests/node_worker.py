@@ -1,15 +1,17 @@
-"""Runs ONNX's own backend cases one by one and prints a JSON line for each; test_onnx_nodes.py starts it.
+"""Runs ONNX's own backend cases one by one and prints what became of each as JSON; test_onnx_nodes.py starts it.
 
-A process of its own: should a case crash, only this process dies, and the test knows which case it was.
+The cases run in forked children: should one crash or hang, the next child goes on after it.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import onnx
@@ -18,6 +20,7 @@ from onnx.backend.test.loader import load_model_tests
 import ingot
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+CASE_SECONDS = 60
 
 
 def load_cases() -> dict[str, Any]:
@@ -65,12 +68,12 @@ def run(case: Any, folder: Path) -> None:
             compare(actual, expected, case)
 
 
-def main() -> None:
-    cases = load_cases()
-    wanted = [line.strip() for line in sys.stdin if line.strip()] or sorted(cases)
+def run_until_crash(cases: dict[str, Any], names: list[str], pipe: IO[str]) -> None:
+    """The child: a line before and a line after each case."""
     with tempfile.TemporaryDirectory() as folder:
-        for name in wanted:
-            print(json.dumps({"start": name}), flush=True)
+        for name in names:
+            print(json.dumps([name, "crashed"]), file=pipe, flush=True)
+            signal.alarm(CASE_SECONDS)
             try:
                 run(cases[name], Path(folder))
                 outcome = "pass"
@@ -78,7 +81,27 @@ def main() -> None:
                 outcome = f"unsupported: {error.message}"
             except Exception as error:
                 outcome = f"{type(error).__name__}: {error}"
-            print(json.dumps({"name": name, "outcome": outcome.splitlines()[0][:300]}), flush=True)
+            print(json.dumps([name, " ".join(outcome.split())[:300]]), file=pipe, flush=True)
+
+
+def main() -> None:
+    cases = load_cases()
+    todo = sorted(cases)
+    outcomes: dict[str, str] = {}
+    while todo:
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reader)
+            with os.fdopen(writer, "w") as pipe:
+                run_until_crash(cases, todo, pipe)
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            outcomes.update(json.loads(line) for line in pipe)
+        os.waitpid(child, 0)
+        todo = [name for name in todo if name not in outcomes]
+    json.dump(outcomes, sys.stdout)
 
 
 if __name__ == "__main__":

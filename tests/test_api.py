@@ -76,7 +76,8 @@ def test_outputs_are_fresh_and_in_order(save: Save) -> None:
 
 
 @pytest.mark.parametrize(
-    "layout", [np.asfortranarray, lambda a: a[::-1][::-1], lambda a: np.repeat(a, 2, 1)[:, ::2], lambda a: a.astype(">f4")]
+    "layout",
+    [np.asfortranarray, lambda a: a[::-1][::-1], lambda a: np.repeat(a, 2, 1)[:, ::2], lambda a: a.astype(">f4")],
 )
 def test_any_layout_of_numpy_is_read(mlp_path: Path, layout: Callable[[Any], Any]) -> None:
     graph = ingot.compile(mlp_path)
@@ -272,9 +273,11 @@ def test_importing_changes_nothing_global() -> None:
 
     code = (
         "import sys, warnings, logging, signal; import numpy\n"
-        "before = (list(warnings.filters), logging.root.handlers[:], signal.getsignal(signal.SIGINT), sys.path[:])\n"
+        "def state():\n"
+        "    return list(warnings.filters), logging.root.handlers[:], signal.getsignal(signal.SIGINT), sys.path[:]\n"
+        "before = state()\n"
         "import ingot\n"
-        "assert before == (list(warnings.filters), logging.root.handlers[:], signal.getsignal(signal.SIGINT), sys.path[:])\n"
+        "assert state() == before\n"
         "assert 'torch' not in sys.modules and 'onnx' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -69,7 +69,7 @@ def test_compile_then_run_ir_and_onnx(mlp_path: Path, tmp_path: Path) -> None:
 def test_run_reads_named_npy_and_npz(save: Save, tmp_path: Path) -> None:
     port = (TensorProto.FLOAT, [2, 2])
     model = save(make_model([helper.make_node("Sub", ["a", "b"], ["c"])], [("a", *port), ("b", *port)], [("c", *port)]))
-    a, b = np.float32([[1, 2], [3, 4]]), np.float32([[10, 20], [30, 40]])
+    a, b = np.array([[1, 2], [3, 4]], np.float32), np.array([[10, 20], [30, 40]], np.float32)
     np.save(tmp_path / "a.npy", a)
     np.save(tmp_path / "b.npy", b)
     np.savez(tmp_path / "stored.npz", b=b, a=a)
@@ -101,7 +101,9 @@ def test_run_reads_named_npy_and_npz(save: Save, tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("order", ["C", "F", "swapped"])
 def test_npy_types_and_orders_round_trip(save: Save, tmp_path: Path, onnx_type: int, dtype: Any, order: str) -> None:
-    model = save(make_model([helper.make_node("Identity", ["x"], ["y"])], [("x", onnx_type, [2, 3])], [("y", onnx_type, [2, 3])]))
+    model = save(
+        make_model([helper.make_node("Identity", ["x"], ["y"])], [("x", onnx_type, [2, 3])], [("y", onnx_type, [2, 3])])
+    )
     x = np.array([[0, 1, 2], [3, 4, 5]]).astype(dtype)
     if order == "swapped":
         if x.dtype.itemsize == 1 or dtype is ml_dtypes.bfloat16:

@@ -85,7 +85,7 @@ def test_magika_names_file_types() -> None:
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [
-        ("ch_ppocr_mobile_v2.0_cls_infer", [(1, 3, 48, 192), (4, 3, 48, 192), (1, 3, 32, 100)]),
+        ("ch_ppocr_mobile_v2.0_cls_infer", [(1, 3, 48, 192), (4, 3, 48, 192), (1, 3, 48, 100)]),
         ("ch_PP-OCRv4_rec_infer", [(1, 3, 48, 320), (2, 3, 48, 131), (1, 3, 48, 64)]),
         ("ch_PP-OCRv4_det_infer", [(1, 3, 96, 160), (2, 3, 64, 64), (1, 3, 160, 224)]),
     ],
