@@ -173,7 +173,7 @@ void set_axes(const LowerContext& ctx, const std::vector<ResizeAxis>& dims, Resi
 // How often the last dim repeats each element when that is all it does; 0 otherwise.
 int64_t repeats(const ResizeParams& p) {
   const ResizeAxis& a = p.axis[p.rank - 1];
-  if (!a.resized || a.roi >= 0 || p.transform == kCropAndResize || a.out % a.in != 0) return 0;
+  if (a.roi >= 0 || p.transform == kCropAndResize || a.out % a.in != 0) return 0;
   const int64_t n = a.out / a.in;
   for (int64_t o = 0; o < a.out; o++)
     if (nearest_index(a, p.nearest_mode, resize_coordinate(a, p.transform, 0, 1, o)) != o / n) return 0;
@@ -182,12 +182,14 @@ int64_t repeats(const ResizeParams& p) {
 
 void lower_nearest(LowerContext& ctx, ResizeParams& p) {
   Step& step = ctx.step("ingot_resize_nearest");
+  p.block = 1;
+  if (!p.axis[p.rank - 1].resized) p.block = p.axis[--p.rank].in;
   p.repeat = repeats(p);
   const ResizeAxis& last = p.axis[p.rank - 1];
   step.operands = {ctx.input(0), ctx.input(1), ctx.output(0)};
-  step.units = product_of(ctx.out_dims(0)) / last.out;
-  step.grain = grain_for(last.out * p.size);
-  step.scratch = last.resized ? last.out * 8 : 0;
+  step.units = product_of(ctx.out_dims(0)) / (last.out * p.block);
+  step.grain = grain_for(last.out * p.block * p.size);
+  step.scratch = last.out * 8;
   step.params = params_of(p);
 }
 
