@@ -61,6 +61,13 @@ def minilm_module() -> Any:
         return Encoder().eval()
 
 
+def two_inputs(batch: int, length: int) -> tuple[Any, Any]:
+    """Example ids and mask. Two tensors: the exporter takes one tensor given twice for one input."""
+    import torch
+
+    return torch.full((batch, length), 7, dtype=torch.int64), torch.ones((batch, length), dtype=torch.int64)
+
+
 def minilm_path() -> Path:
     """Dynamic batch and sequence."""
 
@@ -68,17 +75,16 @@ def minilm_path() -> Path:
         import torch
 
         batch, sequence = torch.export.Dim("batch", max=4096), torch.export.Dim("sequence", min=2, max=512)
-        ids = torch.ones(2, 16, dtype=torch.int64)
         dims = {0: batch, 1: sequence}
         torch.onnx.export(
             minilm_module(),
-            (ids, ids),
+            two_inputs(2, 16),
             path,
             dynamo=True,
             opset_version=20,
             external_data=False,
             input_names=["input_ids", "attention_mask"],
-            output_names=["embedding"],
+            output_names=["sentence_embedding"],
             dynamic_shapes=(dims, dims),
         )
 
@@ -101,10 +107,9 @@ def distilbert_path() -> Path:
             def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
                 return self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
 
-        ids = torch.ones(1, 128, dtype=torch.int64)
         torch.onnx.export(
             Hidden().eval(),
-            (ids, ids),
+            two_inputs(1, 128),
             path,
             dynamo=True,
             opset_version=20,

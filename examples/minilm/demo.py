@@ -138,8 +138,8 @@ def main() -> None:
     module = minilm_module()
     start = time.perf_counter()
     results = {
-        "ingot, Python": graph.inference(inputs)["embedding"],
-        "ingot, model.so from Python": ingot.load(library).inference(inputs)["embedding"],
+        "ingot, Python": graph.inference(inputs)["sentence_embedding"],
+        "ingot, model.so from Python": ingot.load(library).inference(inputs)["sentence_embedding"],
         "ingot, model.so from C": embed_from_c(library, inputs),
         "onnxruntime": onnxruntime_engine(minilm_path(), inputs, 1)()[0],
         "torch": torch_engine(module, inputs, 1)()[0],

@@ -16,6 +16,20 @@ bool colourful(int fd) {
 std::string wrap(const std::string& text, int fd, const char* code) {
   return colourful(fd) ? fmt::format("\033[{}m{}\033[0m", code, text) : text;
 }
+// Names in a model are hostile too: control characters and bytes that are no UTF-8 are shown, not sent to a terminal.
+std::string printable(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const size_t length = c < 0x80 ? 1 : c >= 0xf0 && c < 0xf5 ? 4 : c >= 0xe0 ? 3 : c >= 0xc2 ? 2 : 0;
+    bool good =
+        length > 0 && c < 0xf5 && i + length <= text.size() && (c >= 0x20 || c == '\n' || c == '\t') && c != 0x7f;
+    for (size_t k = 1; good && k < length; k++) good = (static_cast<unsigned char>(text[i + k]) & 0xc0) == 0x80;
+    out += good ? text.substr(i, length) : fmt::format("\\x{:02x}", c);
+    i += good ? length : 1;
+  }
+  return out;
+}
 double clock_seconds(clockid_t clock) {
   timespec t{};
   clock_gettime(clock, &t);
@@ -43,11 +57,11 @@ int exit_code(ErrorKind kind) {
 std::string bold(const std::string& text, int fd) { return wrap(text, fd, "1"); }
 std::string dim(const std::string& text, int fd) { return wrap(text, fd, "2"); }
 
-void print_note(const std::string& message) { fmt::print(stderr, "{}\n", dim(message, STDERR_FILENO)); }
+void print_note(const std::string& message) { fmt::print(stderr, "{}\n", dim(printable(message), STDERR_FILENO)); }
 
 void print_error(const std::string& message, const std::string& hint) {
-  fmt::print(stderr, "{} {}\n", wrap("error:", STDERR_FILENO, "1;31"), message);
-  fmt::print(stderr, "{} {}\n", wrap("hint:", STDERR_FILENO, "1;36"), hint);
+  fmt::print(stderr, "{} {}\n", wrap("error:", STDERR_FILENO, "1;31"), printable(message));
+  fmt::print(stderr, "{} {}\n", wrap("hint:", STDERR_FILENO, "1;36"), printable(hint));
 }
 
 Progress::Progress(const std::string& what) : visible_(isatty(STDERR_FILENO)) { update(what); }

@@ -86,6 +86,7 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
     g.b_batch[d] = d < missing ? 0 : batch.b[d - missing];
     g.c_batch[d] = d < missing ? 0 : batch.c[d - missing];
   }
+  g.extras = static_cast<int64_t>(operands.size());
   std::copy(operands.begin(), operands.end(), g.extra);
   Step& s = ctx.step("ingot_gemm_f32");
   s.operands = {p.a.operand, p.b.operand, out};

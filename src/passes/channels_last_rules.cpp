@@ -85,20 +85,8 @@ void rewrite_pad(Editor& e, Node& n, size_t rank) {
   n.inputs[1] = e.add_ints(n.name + "/pads", pads);
 }
 
-// Scales and sizes in the order of the axes they are for. channels_last only tells the kernel where to look.
-void rewrite_resize(Editor& e, Node& n, size_t rank) {
-  set_channels_last(e, n, rank);
-  if (n.has("axes")) {
-    n.attrs["axes"] = new_axes(n.get_ints("axes"), rank);
-    return;
-  }
-  const auto perm = to_channels_last(rank);
-  for (size_t i : {size_t{2}, size_t{3}}) {
-    if (!n.has_input(i) || !e.info(n.inputs[i]).shape || product(*e.info(n.inputs[i]).shape).is(0)) continue;
-    TensorId t = n.inputs[i], order = e.add_ints(n.name + "/order", perm);
-    n.inputs[i] = e.emit(n, "Gather", {t, order}, {{"axis", int64_t{0}}}, e.info(t).dtype, e.info(t).shape);
-  }
-}
+// Axes of scales and sizes still count as in [N, C, spatial...]; only the kernel looks elsewhere.
+void rewrite_resize(Editor& e, Node& n, size_t rank) { set_channels_last(e, n, rank); }
 
 bool resize_moves(const Editor& e, const Node& n) {
   if (n.has_input(1) && e.info(n.inputs[1]).shape && !product(*e.info(n.inputs[1]).shape).is(0)) return false;  // roi

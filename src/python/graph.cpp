@@ -1,5 +1,7 @@
 #include "python/graph.h"
 
+#include <nanobind/stl/string.h>
+
 #include <filesystem>
 
 #include "base/error.h"

@@ -31,12 +31,17 @@ const char* class_of(ErrorKind kind) {
   return "InternalError";
 }
 
+// Messages may quote bytes of a broken file: what is no UTF-8 is shown as \\xNN.
+nb::object text_of(const std::string& text) {
+  return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
+
 void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
   } catch (const Error& e) {
     nb::object type = nb::module_::import_("ingot.errors").attr(class_of(e.kind()));
-    nb::object error = type(e.message(), e.hint());
+    nb::object error = type(text_of(e.message()), text_of(e.hint()));
     PyErr_SetObject(type.ptr(), error.ptr());
   }
 }
@@ -62,6 +67,8 @@ std::string file_path(nb::handle path) {
 std::unique_ptr<PyGraph> open(nb::handle path, std::map<std::string, bool> patterns, int opt_level,
                               const std::string& march, int threads, std::map<std::string, std::vector<int64_t>> shapes,
                               bool allow_library) {
+  if (opt_level < 0 || opt_level > 3) invalid_input("opt_level is 0 to 3, not {}", opt_level);
+  if (threads < 0) invalid_input("threads is a count, or 0 for what the process may use, not {}", threads);
   CompileOptions options;
   options.patterns = std::move(patterns);
   options.opt_level = opt_level;
