@@ -53,12 +53,11 @@ INGOT_INLINE T extrapolated(const ResizeParams& p) {
   return value;
 }
 
+// A row whose elements are single: `index` per output coordinate, or each element `repeat` times.
 template <class T>
-INGOT_INLINE void nearest_row(T* out, const T* in, const int64_t* index, const ResizeAxis& a, int64_t repeat,
-                              T border) {
-  if (!a.resized) {
-    copy_bytes(out, in, a.out * static_cast<int64_t>(sizeof(T)));
-  } else if (repeat == 2) {
+INGOT_INLINE void nearest_elements(T* out, const T* in, const int64_t* index, const ResizeAxis& a, int64_t repeat,
+                                   T border) {
+  if (repeat == 2) {
     for (int64_t i = 0; i < a.in; i++) out[2 * i] = out[2 * i + 1] = in[i];
   } else if (repeat > 0) {
     for (int64_t i = 0; i < a.in; i++)
@@ -69,20 +68,34 @@ INGOT_INLINE void nearest_row(T* out, const T* in, const int64_t* index, const R
 }
 
 template <class T>
+INGOT_INLINE void fill(T* out, int64_t n, T value) {
+  for (int64_t i = 0; i < n; i++) out[i] = value;
+}
+
+template <class T>
+INGOT_INLINE void nearest_blocks(T* out, const T* in, const int64_t* index, const ResizeAxis& a, int64_t block,
+                                 T border) {
+  for (int64_t o = 0; o < a.out; o++) {
+    if (index[o] < 0)
+      fill(out + o * block, block, border);
+    else
+      copy_bytes(out + o * block, in + index[o] * block, block * static_cast<int64_t>(sizeof(T)));
+  }
+}
+
+template <class T>
 INGOT_INLINE void nearest_rows(const KernelCall* call, const ResizeParams& p) {
   const int last = static_cast<int>(p.rank) - 1;
   const ResizeAxis& inner = p.axis[last];
   auto* index = static_cast<int64_t*>(call->scratch);
-  if (inner.resized && p.repeat == 0) {
-    const Roi roi = roi_of(call, p, inner);
-    for (int64_t o = 0; o < inner.out; o++) index[o] = nearest(p, inner, roi, o);
-  }
-  const T border = extrapolated<T>(p);
   Roi roi[kMaxResizeRank];
-  for (int d = 0; d < last; d++) roi[d] = roi_of(call, p, p.axis[d]);
+  for (int d = 0; d <= last; d++) roi[d] = roi_of(call, p, p.axis[d]);
+  for (int64_t o = 0; o < inner.out; o++) index[o] = nearest(p, inner, roi[last], o);
+  const T border = extrapolated<T>(p);
+  const int64_t row = inner.out * p.block;
   int64_t previous = -1;
   for (int64_t unit = call->begin; unit < call->end; unit++) {
-    T* out = static_cast<T*>(call->operand[2]) + unit * inner.out;
+    T* out = static_cast<T*>(call->operand[2]) + unit * row;
     int64_t source = 0, stride = 1, rest = unit;
     bool inside = true;
     for (int d = last - 1; d >= 0; d--) {
@@ -92,16 +105,17 @@ INGOT_INLINE void nearest_rows(const KernelCall* call, const ResizeParams& p) {
       stride *= p.axis[d].in;
       rest /= p.axis[d].out;
     }
-    source = (source + rest * stride) * inner.in;
-    if (!inside) {
-      for (int64_t o = 0; o < inner.out; o++) out[o] = border;
-      previous = -1;
-    } else if (source == previous) {
-      copy_bytes(out, out - inner.out, inner.out * static_cast<int64_t>(sizeof(T)));
-    } else {
-      nearest_row(out, static_cast<const T*>(call->operand[0]) + source, index, inner, p.repeat, border);
-      previous = source;
-    }
+    source = (source + rest * stride) * inner.in * p.block;
+    const T* in = static_cast<const T*>(call->operand[0]) + source;
+    if (!inside)
+      fill(out, row, border);
+    else if (source == previous)  // the row above, once more
+      copy_bytes(out, out - row, row * static_cast<int64_t>(sizeof(T)));
+    else if (p.block == 1)
+      nearest_elements(out, in, index, inner, p.repeat, border);
+    else
+      nearest_blocks(out, in, index, inner, p.block, border);
+    previous = inside ? source : -1;
   }
 }
 

@@ -42,9 +42,10 @@ struct ResizeAxis {
 
 // Operands: in, roi (or null), out. Neighbouring dims that are not resized are one; `rank` dims follow `outer`.
 //
-// ingot_resize_nearest: a unit is a row, the last dim. Moves elements of `size` bytes.
-//   repeat: when > 0, the last dim repeats each element so many times.
-//   Scratch: out of the last dim * 8 bytes.
+// ingot_resize_nearest: moves blocks of `block` elements of `size` bytes, what follows the last resized dim. A unit is
+// a row
+//   of blocks along that dim. repeat: when > 0, each block of the row is repeated so many times.
+//   Scratch: 8 bytes for each output coordinate of the last dim.
 // ingot_resize (linear and cubic): a unit is one output coordinate of dim 0, which is resized, in one of `outer`; it
 //   holds all that follows. Scratch: two buffers of `buffer` accumulators (float, or double for f64 and wide integers),
 //   then for each resized dim 16 bytes per tap and output coordinate (dim 0: one coordinate).
@@ -53,7 +54,7 @@ struct ResizeParams {
   int64_t dtype, size;
   int64_t mode, transform, nearest_mode, antialias, exclude_outside;
   int64_t roi_dtype, roi_count;
-  int64_t repeat;
+  int64_t block, repeat;
   int64_t buffer;  // elements of each of the two scratch buffers
   double cubic_a, extrapolation;
   ResizeAxis axis[kMaxResizeRank];

@@ -1,5 +1,5 @@
-// Resize (kernels/resize.h). scales, sizes and roi name all axes or those in `axes`. With channels_last=1, which the
-// layout pass sets, axes still count as in [N, C, spatial...] while the tensor is stored as [N, spatial..., C].
+// Resize (kernels/resize.h). scales, sizes and roi name all dims of the tensor as it lies in memory, or those in
+// `axes`; any dims can be resized, so channels_last, which the layout pass notes, makes no difference here.
 #include "kernels/resize.h"
 
 #include <algorithm>
@@ -31,16 +31,12 @@ std::optional<int64_t> nearest_mode_of(const Node& n) {
                 {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
 }
 
-// The axes that scales, sizes and roi name, as dims of the tensor in memory.
+// The axes that scales, sizes and roi name.
 std::vector<int64_t> named_axes(const Node& node, int64_t rank) {
   std::vector<int64_t> axes = node.get_ints("axes");
   if (axes.empty())
     for (int64_t d = 0; d < rank; d++) axes.push_back(d);
-  for (int64_t& a : axes) {
-    if (a < 0) a += rank;
-    if (node.get_int("channels_last", 0) != 0 && a > 0) a = a == 1 ? rank - 1 : a - 1;
-  }
-  return axes;
+  return normalized_axes(axes, rank);
 }
 
 // An optional operand given as an empty tensor is absent.
@@ -177,7 +173,7 @@ void set_axes(const LowerContext& ctx, const std::vector<ResizeAxis>& dims, Resi
 // How often the last dim repeats each element when that is all it does; 0 otherwise.
 int64_t repeats(const ResizeParams& p) {
   const ResizeAxis& a = p.axis[p.rank - 1];
-  if (!a.resized || a.roi >= 0 || p.transform == kCropAndResize || a.out % a.in != 0) return 0;
+  if (a.roi >= 0 || p.transform == kCropAndResize || a.out % a.in != 0) return 0;
   const int64_t n = a.out / a.in;
   for (int64_t o = 0; o < a.out; o++)
     if (nearest_index(a, p.nearest_mode, resize_coordinate(a, p.transform, 0, 1, o)) != o / n) return 0;
@@ -186,12 +182,14 @@ int64_t repeats(const ResizeParams& p) {
 
 void lower_nearest(LowerContext& ctx, ResizeParams& p) {
   Step& step = ctx.step("ingot_resize_nearest");
+  p.block = 1;
+  if (!p.axis[p.rank - 1].resized) p.block = p.axis[--p.rank].in;
   p.repeat = repeats(p);
   const ResizeAxis& last = p.axis[p.rank - 1];
   step.operands = {ctx.input(0), ctx.input(1), ctx.output(0)};
-  step.units = product_of(ctx.out_dims(0)) / last.out;
-  step.grain = grain_for(last.out * p.size);
-  step.scratch = last.resized ? last.out * 8 : 0;
+  step.units = product_of(ctx.out_dims(0)) / (last.out * p.block);
+  step.grain = grain_for(last.out * p.block * p.size);
+  step.scratch = last.out * 8;
   step.params = params_of(p);
 }
 

@@ -177,9 +177,6 @@ TEST(ShapeInference, ResizeByScalesOfSymbols) {
   Chain c;
   const TensorId x = c.input({batch, 3, seq, seq}), scales = c.floats({1, 1, 2, 0.5F});
   EXPECT_EQ(c.shape(c.node("Resize", {x, kNoTensor, scales})), "[batch, 3, 2*seq, floor((seq)/(2))]");
-  const TensorId last = c.input({batch, seq, seq, 3});
-  EXPECT_EQ(c.shape(c.node("Resize", {last, kNoTensor, c.floats({1, 1, 2, 4})}, {{"channels_last", int64_t{1}}})),
-            "[batch, 2*seq, 4*seq, 3]");
 }
 
 TEST(ShapeInference, ErrorsNameWhatIsWrong) {
