@@ -66,16 +66,20 @@ std::vector<int64_t> without_leading_ones(std::vector<int64_t> dims) {
   return dims;
 }
 
-// Mean and InvStdDev are f32 whatever X is; the f64 kernel gives f64.
+// Mean and InvStdDev have the type of stash_type; the kernel gives that of X.
 Operand statistic(LowerContext& ctx, size_t i) {
-  if (!ctx.has_out(i) || ctx.in(0).dtype == DType::F32) return ctx.output(i);
-  return ctx.shared_temporary(8 * product_of(ctx.out_dims(i)));
+  const DType x = ctx.in(0).dtype;
+  if (!ctx.has_out(i) || ctx.out(i).dtype == x) return ctx.output(i);
+  return ctx.shared_temporary(byte_size(x, product_of(ctx.out_dims(i))));
 }
 void store_statistics(LowerContext& ctx, Operand mean, Operand invstd) {
-  for (size_t i = 1; i < 3; i++)
-    if (const Operand& from = i == 1 ? mean : invstd; from.kind == Operand::kTemporary)
-      emit_elementwise(ctx, parse_expr("cast_f32(x0)", {DType::F64}), {{from, ctx.out_dims(i)}}, {ctx.output(i)},
-                       ctx.out_dims(i));
+  const DType x = ctx.in(0).dtype;
+  for (size_t i = 1; i < 3; i++) {
+    const Operand& from = i == 1 ? mean : invstd;
+    if (from.kind != Operand::kTemporary) continue;
+    const Expr rounded = parse_expr(x == DType::F64 ? "cast_f32(x0)" : "x0", {x}, {ctx.out(i).dtype});
+    emit_elementwise(ctx, rounded, {{from, ctx.out_dims(i)}}, {ctx.output(i)}, ctx.out_dims(i));
+  }
 }
 
 void lower_plain_layer_norm(LowerContext& ctx) {
