@@ -51,12 +51,13 @@ INGOT_INLINE int64_t gemm_m_blocks(int64_t m) { return max_of(1, div_up(m - kGem
 // 24 columns need fewer loads per multiply-add; 16 columns pad a narrow N less.
 INGOT_INLINE int64_t gemm_panel(int64_t n) { return packed_floats(50, n, 24) <= packed_floats(51, n, 16) ? 24 : 16; }
 
-// The first part of the params, for a matrix whose B is packed (b_packed is set by the caller).
+// The first part of the params, except b_packed, for an A with contiguous rows (others must set a_packing).
 INGOT_INLINE void gemm_choose(GemmParams& p, int64_t m, int64_t n, int64_t k) {
   p.panel = gemm_panel(n);
   p.k_slice = gemm_k_slice(k);
   p.m_blocks = gemm_m_blocks(m);
-  p.a_packing = 0;
+  // Rows of a sliced A are long and often a multiple of 4 KB apart: few cache sets would hold a block of it.
+  p.a_packing = k > p.k_slice && m >= 16 && n >= 256;
 }
 
 INGOT_INLINE int64_t gemm_units(const GemmParams& p) {
