@@ -39,6 +39,13 @@ std::optional<Dim::Term> divide(const Dim::Term& t, const Dim::Term& d) {
   return r;
 }
 
+// A commutative function reads the same whichever way round it was computed.
+std::string unordered(const char* function, const Dim& a, const Dim& b) {
+  std::string x = a.str(), y = b.str();
+  if (y < x) std::swap(x, y);
+  return std::string(function) + "(" + x + ", " + y + ")";
+}
+
 constexpr size_t kMaxTerms = 32;  // past this a size is opaque; keeps hostile arithmetic small
 
 }  // namespace
@@ -163,7 +170,7 @@ Dim min(const Dim& a, const Dim& b) {
   if (a.unknown_ || b.unknown_) return Dim::unknown();
   if (at_least(a - b, 0)) return b;
   if (at_least(b - a, 0)) return a;
-  return Dim::symbol("min(" + a.str() + ", " + b.str() + ")");
+  return Dim::symbol(unordered("min", a, b));
 }
 
 bool is_min_with(const Dim& a, const Dim& b) {
@@ -176,7 +183,7 @@ Dim max(const Dim& a, const Dim& b) {
   if (a.unknown_ || b.unknown_) return Dim::unknown();
   if (at_least(a - b, 0)) return a;
   if (at_least(b - a, 0)) return b;
-  return Dim::symbol("max(" + a.str() + ", " + b.str() + ")");
+  return Dim::symbol(unordered("max", a, b));
 }
 
 bool operator==(const Dim& a, const Dim& b) {
