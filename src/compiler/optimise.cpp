@@ -116,6 +116,7 @@ void optimise(Graph& graph, const CompileOptions& options, FusionReport* report)
   p.pass("simplify", simplify);
 
   // Convolutions work on NHWC; a normalization over channels is then one over the last axis.
+  p.pass("sink_squeeze", sink_squeeze);
   p.pass("channels_last", channels_last);
   p.pass("simplify", simplify);
   p.fold();

@@ -34,14 +34,14 @@ bool counts_up(const TensorInfo& info, int64_t n) {
 
 std::string rewrite(Editor& e, const Match& m) {
   const TensorId index = m.value("index"), w = m.value("w"), out = e.node(m.root).outputs[0];
-  const auto &table = e.info(w), &classes = e.info(m.value("classes"));
+  const TensorInfo table = e.info(w), classes = e.info(m.value("classes"));
   const DType dtype = e.info(index).dtype;
   if (table.dtype != DType::F32 || table.constant->dims.size() != 2 || e.info(out).dtype != DType::F32)
     return "W is not an f32 matrix";
   if (dtype != DType::I32 && dtype != DType::I64) return "the index is not i32 or i64";
   const int64_t n = table.constant->dims[0];
   if (classes.constant->dims.empty() || !counts_up(classes, n)) return "the classes are not 0, 1, ..., N-1";
-  const auto& shape = e.info(index).shape;
+  const std::optional<Shape> shape = e.info(index).shape;
   if (!shape || shape->empty() || !shape->back().is(1) || !e.info(out).shape ||
       e.info(out).shape->size() != shape->size())
     return "the index has no last axis of size 1";

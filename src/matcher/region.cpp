@@ -1,6 +1,7 @@
 #include "matcher/region.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ops/op.h"
 #include "passes/constants.h"
@@ -49,7 +50,8 @@ int RegionExpr::operand(TensorId t) {
 
 // A constant with one element that does not raise the rank of the result.
 bool RegionExpr::is_literal(const Node& n, TensorId t) const {
-  if (!scalar_value(e_.info(t))) return false;
+  auto value = scalar_value(e_.info(t));
+  if (!value || (is_integer(e_.info(t).dtype) && std::fabs(*value) > 0x1p53)) return false;  // literals are doubles
   const size_t rank = e_.info(t).shape->size();
   for (TensorId other : n.inputs)
     if (other != kNoTensor && other != t && e_.info(other).shape && e_.info(other).shape->size() >= rank &&
@@ -94,6 +96,10 @@ Expr RegionExpr::finish(const std::vector<TensorId>& results) const {
     out.results.push_back(made_.at(t));
     out.result_types.push_back(e_.info(t).dtype);
   }
+  // One order for operands that may stand in any: equal computations then have equal text, and share a kernel.
+  for (ExprInstr& i : out.code)
+    if ((i.op == "add" || i.op == "mul" || i.op == "and" || i.op == "or") && i.args[0] > i.args[1])
+      std::swap(i.args[0], i.args[1]);
   out.remove_dead();
   return out;
 }

@@ -3,12 +3,13 @@
 // Nodes that can work in either layout (convolutions, pooling, element-wise nodes, Concat, ...) form regions: two of
 // them belong together when one reads the other's result. A region with a convolution in it moves to NHWC as a whole,
 // attributes and constant operands permuted; transposes stand where its values enter and leave, and nowhere inside.
-// What cannot move (Reshape, MatMul, channel shuffles) keeps NCHW. simplify() then removes the border transposes that
+// What cannot move (Reshape, MatMul) keeps NCHW. simplify() then removes the border transposes that
 // meet others or move only axes of size 1.
 #include <algorithm>
 #include <map>
 #include <numeric>
 
+#include "passes/channel_shuffle.h"
 #include "passes/channels_last_rules.h"
 #include "passes/constants.h"
 #include "passes/editor.h"
@@ -146,8 +147,14 @@ class Mover {
 }  // namespace
 
 void channels_last(Graph& graph) {
+  {
+    Editor e(graph);
+    find_channel_shuffles(e);
+    e.finish();  // the nodes are in topological order again, as the Mover walks them
+  }
   Editor e(graph);
   Mover(e).run();
+  expand_channel_shuffles(e);
   e.finish();
 }
 

@@ -142,6 +142,8 @@ std::optional<LayoutMove> elementwise_move(const Editor& e, const Node& n) {
 }  // namespace
 
 std::optional<LayoutMove> layout_move(const Editor& e, const Node& n) {
+  if (n.is("ChannelShuffle", "ingot"))
+    return LayoutMove{.rank = e.info(n.inputs[0]).shape->size(), .operands = {0}, .rewrite = set_channels_last};
   if (!n.domain.empty() || n.inputs.empty() || !n.has_input(0)) return std::nullopt;
   if (is_elementwise(n)) return elementwise_move(e, n);
   const TensorInfo& x = e.info(n.inputs[0]);
@@ -155,6 +157,8 @@ std::optional<LayoutMove> layout_move(const Editor& e, const Node& n) {
     m.wants = true;
     m.rewrite = rewrite_conv;
   } else if ((n.op == "MaxPool" || n.op == "AveragePool") && n.outputs.size() == 1 && f32) {
+    m.rewrite = set_channels_last;
+  } else if ((n.op == "LRN" || n.op == "BatchNormalization") && n.outputs.size() == 1 && f32) {
     m.rewrite = set_channels_last;
   } else if ((n.op == "GlobalAveragePool" || n.op == "GlobalMaxPool") && f32) {
     m.rewrite = rewrite_global_pool;

@@ -32,6 +32,7 @@ class Editor {
   // For attributes, op and origins. Operands and results change through set_input and replace only.
   Node& edit(Handle h) { return nodes_[static_cast<size_t>(h)]; }
 
+  // The reference holds until a tensor is added.
   const TensorInfo& info(TensorId t) const { return graph.info(t); }
   Handle producer(TensorId t) const { return t == kNoTensor ? kNone : producer_[static_cast<size_t>(t)]; }
   // The node that makes t, or nullptr for inputs, constants and kNoTensor.

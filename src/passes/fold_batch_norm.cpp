@@ -101,7 +101,7 @@ bool fold_into_weights(Editor& e, Handle h, const Affine& a) {
 // BatchNormalization(x) -> x * s + t, with s and t of shape [C, 1, ...]
 bool to_mul_add(Editor& e, Handle h, const Affine& a) {
   const Node n = e.node(h);
-  const auto& shape = e.info(n.inputs[0]).shape;
+  const std::optional<Shape> shape = e.info(n.inputs[0]).shape;
   if (!shape || shape->size() < 2 || !is_f32(e.info(n.inputs[0]))) return false;
   std::vector<int64_t> dims(shape->size() - 1, 1);
   dims[0] = static_cast<int64_t>(a.s.size());

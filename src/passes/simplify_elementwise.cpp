@@ -112,6 +112,17 @@ bool cast_same(Editor& e, Handle h) {
   return e.replace_uses(n.outputs[0], n.inputs[0]);
 }
 
+// CastLike(x, y) -> Cast(x): y is not read
+bool cast_like(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  const DType to = e.info(n.outputs[0]).dtype;
+  if (to == DType::Undefined) return false;
+  Node with{.op = "Cast", .inputs = {n.inputs[0]}, .attrs = n.attrs};
+  with.attrs["to"] = static_cast<int64_t>(to);
+  e.replace(h, std::move(with));
+  return true;
+}
+
 // f(f(x)) -> x for Not and Neg
 bool involution(Editor& e, Handle h) {
   const Node& n = e.node(h);
@@ -157,12 +168,13 @@ bool clip_nothing(Editor& e, Handle h) {
 }
 
 constexpr SimplifyRule kRules[] = {
-    {"Identity", identity},    {"Dropout", dropout},   {"Add", add_zero},         {"Or", add_zero},
-    {"Sub", sub_zero},         {"Mul", mul_one},       {"And", mul_one},          {"Div", div_one},
-    {"Div", div_power_of_two}, {"Pow", pow_small},     {"Cast", cast_same},       {"CastLike", cast_same},
-    {"Not", involution},       {"Neg", involution},    {"Where", where_constant}, {"Sum", only_operand},
-    {"Sum", sum_of_two},       {"Max", only_operand},  {"Max", no_bound},         {"Min", no_bound},
-    {"Min", only_operand},     {"Mean", only_operand}, {"Concat", only_operand},  {"Clip", clip_nothing},
+    {"Identity", identity},    {"Dropout", dropout},  {"Add", add_zero},      {"Or", add_zero},
+    {"Sub", sub_zero},         {"Mul", mul_one},      {"And", mul_one},       {"Div", div_one},
+    {"Div", div_power_of_two}, {"Pow", pow_small},    {"Cast", cast_same},    {"CastLike", cast_same},
+    {"CastLike", cast_like},   {"Not", involution},   {"Neg", involution},    {"Where", where_constant},
+    {"Sum", only_operand},     {"Sum", sum_of_two},   {"Max", only_operand},  {"Max", no_bound},
+    {"Min", no_bound},         {"Min", only_operand}, {"Mean", only_operand}, {"Concat", only_operand},
+    {"Clip", clip_nothing},
 };
 
 }  // namespace

@@ -183,6 +183,16 @@ bool elementwise_of_gather(Editor& e, Handle h) {
   return true;
 }
 
+// One axis is kept whole by a slice to an end that no axis reaches: with the other axes, the tensor would not fit into
+// any memory. Exporters write "to the end" as 10^9 or as the largest integer.
+bool ends_nowhere(const Shape& in, size_t axis, const Dim& size) {
+  constexpr double kMemory = 1099511627776.0, kFar = 1e9;
+  double others = 1;
+  for (size_t i = 0; i < in.size(); i++)
+    if (i != axis && in[i].is_const()) others *= static_cast<double>(in[i].value());
+  return others * kFar > kMemory && size == min(in[axis], Dim(1000000000));
+}
+
 // Slice(x) that keeps everything -> x. Equal sizes with positive steps leave no other slice.
 bool slice_all(Editor& e, Handle h) {
   const Node& n = e.node(h);
@@ -190,7 +200,11 @@ bool slice_all(Editor& e, Handle h) {
     auto steps = integer_values(e.info(n.inputs[4]));
     if (!steps || std::any_of(steps->begin(), steps->end(), [](int64_t s) { return s < 1; })) return false;
   }
-  return keeps_shape(e, h);
+  if (!known(e, n)) return false;
+  const Shape &in = in_shape(e, n), &out = out_shape(e, n);
+  for (size_t i = 0; i < in.size(); i++)
+    if (!(in[i] == out[i]) && !ends_nowhere(in, i, out[i])) return false;
+  return e.replace_uses(n.outputs[0], n.inputs[0]);
 }
 
 // Pad(x, 0) -> x. Equal sizes alone may still shift (a negative pad on one side).

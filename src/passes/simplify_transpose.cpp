@@ -112,8 +112,14 @@ bool axis_groups(const Shape& fine, const Shape& coarse, std::vector<size_t>& fi
   return at == fine.size();
 }
 
+Shape without_ones(Shape s) {
+  std::erase_if(s, [](const Dim& d) { return d.is(1); });
+  return s;
+}
+
 // Reshape(Transpose(Reshape(x, a), p), b) -> Transpose(Reshape(x, c), q) when b only splits axes: c splits them before.
-// torch swaps the last two axes of any tensor in this way, and then c is the shape x has already.
+// torch swaps the last two axes of any tensor in this way, and then c is the shape x has already. A Reshape that only
+// inserts axes of size 1 stays where it is.
 bool between_reshapes(Editor& e, Handle h) {
   const Node& n = e.node(h);
   const Node* t = e.maker(n.inputs[0], "Transpose");
@@ -124,6 +130,7 @@ bool between_reshapes(Editor& e, Handle h) {
   Perm p = transpose_perm(e, *t), q(out.size());
   if (p.size() != e.info(t->outputs[0]).shape->size() || !axis_groups(out, *e.info(t->outputs[0]).shape, first))
     return false;
+  if (same_shape(without_ones(out), without_ones(*e.info(t->outputs[0]).shape))) return false;
   Shape split;
   for (int64_t j : inverse(p))
     for (size_t a = first[static_cast<size_t>(j)]; a < first[static_cast<size_t>(j) + 1]; a++) {
@@ -138,6 +145,32 @@ bool between_reshapes(Editor& e, Handle h) {
     x = *reshaped;
   }
   set_transpose(e, h, x, q);
+  return true;
+}
+
+// Transpose(Reshape(Transpose(x, p), a), q) -> Reshape(x, b) when a only joins neighbouring axes and the transposes
+// undo each other.
+bool around_reshape(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  const Node* r = e.maker(n.inputs[0], "Reshape");
+  const Node* t = r ? e.maker(r->inputs[0], "Transpose") : nullptr;
+  if (!t || !e.info(t->outputs[0]).shape || !e.info(r->outputs[0]).shape || !e.info(n.outputs[0]).shape) return false;
+  std::vector<size_t> first;
+  const Perm p = transpose_perm(e, *t), q = transpose_perm(e, n);
+  const Shape& joined = *e.info(r->outputs[0]).shape;
+  if (q.size() != joined.size() || !axis_groups(*e.info(t->outputs[0]).shape, joined, first)) return false;
+  Perm fine;
+  for (int64_t group : q)
+    for (size_t a = first[static_cast<size_t>(group)]; a < first[static_cast<size_t>(group) + 1]; a++)
+      fine.push_back(static_cast<int64_t>(a));
+  if (fine.size() != p.size()) return false;
+  const Perm both = compose(p, fine);
+  TensorId x = t->inputs[0];
+  if (!e.info(x).shape || !is_identity(both)) return false;
+  auto spec = reshape_spec(*e.info(x).shape, *e.info(n.outputs[0]).shape);
+  if (!spec) return false;
+  TensorId shape = e.add_ints(n.name + "/shape", *spec);
+  e.replace(h, Node{.op = "Reshape", .inputs = {x, shape}});
   return true;
 }
 
@@ -196,8 +229,11 @@ bool meet_through_elementwise(Editor& e, Handle h) {
 }
 
 constexpr SimplifyRule kRules[] = {
-    {"Transpose", no_move},        {"Transpose", twice},
-    {"Transpose", only_ones},      {"Transpose", meet_through_elementwise},
+    {"Transpose", no_move},
+    {"Transpose", twice},
+    {"Transpose", only_ones},
+    {"Transpose", around_reshape},
+    {"Transpose", meet_through_elementwise},
     {"Reshape", between_reshapes},
 };
 

@@ -140,7 +140,8 @@ class FusionCase : public ::testing::Test {
       EXPECT_EQ(text, case_.expected) << case_.file << ".txt, before line " << case_.line;
     else
       EXPECT_EQ(text.find(case_.without + "("), std::string::npos)
-          << case_.file << ".txt, before line " << case_.line << "\n" << text;
+          << case_.file << ".txt, before line " << case_.line << "\n"
+          << text;
   }
 
  private:

@@ -1,8 +1,8 @@
 #include "graph_text.h"
 
 #include <cctype>
-#include <cstring>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <sstream>
@@ -30,7 +30,8 @@ class Reader {
   std::string word() {
     skip();
     size_t start = at_;
-    while (at_ < text_.size() && (std::isalnum(static_cast<unsigned char>(text_[at_])) || std::strchr("_./", text_[at_])))
+    while (at_ < text_.size() &&
+           (std::isalnum(static_cast<unsigned char>(text_[at_])) || std::strchr("_./", text_[at_])))
       at_++;
     if (at_ == start) invalid_model("expected a name at '{}'", text_.substr(at_, 30));
     return text_.substr(start, at_ - start);
@@ -139,7 +140,8 @@ class Reader {
     }
     if (c == '-' || std::isdigit(static_cast<unsigned char>(c))) {
       bool integer;
-      return g_.add_constant(fresh(), make_constant(DType::F32, {}, std::vector<float>{static_cast<float>(number(integer))}));
+      return g_.add_constant(fresh(),
+                             make_constant(DType::F32, {}, std::vector<float>{static_cast<float>(number(integer))}));
     }
     std::string name = word();
     if (name == "_") return kNoTensor;
