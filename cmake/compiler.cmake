@@ -23,14 +23,26 @@ file(CONFIGURE OUTPUT ${embedded} CONTENT "${content}" @ONLY)
 set_source_files_properties(${embedded} PROPERTIES OBJECT_DEPENDS "${INGOT_KERNEL_BITCODE};${INGOT_RUNTIME_OBJECT}"
   COMPILE_OPTIONS "-Wno-c23-extensions")
 
+# ccache does not see what #embed reads.
+add_library(ingot_embedded OBJECT ${embedded})
+set_target_properties(ingot_embedded PROPERTIES CXX_COMPILER_LAUNCHER "")
+
 add_library(ingot_codegen OBJECT ${CODEGEN_SOURCES})
 target_include_directories(ingot_codegen SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS})
 target_compile_options(ingot_codegen PRIVATE -fno-rtti)
+# What the code generator is decides what cached kernels are worth.
+set(codegen_text "")
+foreach(source ${CODEGEN_SOURCES})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  file(SHA256 ${source} source_hash)
+  string(APPEND codegen_text ${source_hash})
+endforeach()
+string(SHA256 codegen_hash "${codegen_text}")
+set_source_files_properties(${SRC}/codegen/request.cpp PROPERTIES COMPILE_DEFINITIONS INGOT_CODEGEN_HASH="${codegen_hash}")
 
-add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp ${embedded}
-  $<TARGET_OBJECTS:ingot_codegen> $<TARGET_OBJECTS:ingot_runtime> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS})
+add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp $<TARGET_OBJECTS:ingot_embedded>
+  $<TARGET_OBJECTS:ingot_codegen> $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS})
 target_precompile_headers(ingot_core PRIVATE <algorithm> <map> <memory> <string> <vector> ${SRC}/ops/op.h)
-set_source_files_properties(${embedded} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 set_source_files_properties(${INGOT_KERNEL_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 add_dependencies(ingot_core ingot_native_kernels)
 target_link_libraries(ingot_core PUBLIC ingot_onnx_schema)
@@ -38,5 +50,6 @@ target_link_libraries(ingot_core PUBLIC ingot_onnx_schema)
 llvm_map_components_to_libnames(LLVM_LIBS core support bitreader bitwriter linker ipo passes target x86codegen x86desc x86info
   x86asmparser asmparser object lto option windowsdriver windowsmanifest debuginfodwarf targetparser)
 target_link_libraries(ingot_core PUBLIC
-  /usr/lib/llvm-22/lib/liblldELF.a /usr/lib/llvm-22/lib/liblldCommon.a ${LLVM_LIBS} ${INGOT_YAML} z zstd pthread dl)
-target_link_options(ingot_core PUBLIC -Wl,--gc-sections -Wl,--exclude-libs,ALL)
+  /usr/lib/llvm-22/lib/liblldELF.a /usr/lib/llvm-22/lib/liblldCommon.a ${LLVM_LIBS} LLVMDTLTO LLVMLTO ${INGOT_YAML} z zstd pthread dl)
+# yaml-cpp of Debian is not position independent towards the C++ library: it is linked statically with it.
+target_link_options(ingot_core PUBLIC -Wl,--gc-sections -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc)

@@ -27,7 +27,7 @@ function(ingot_kernels folder)
         list(APPEND bitcode ${bc})
       endif()
       add_custom_command(OUTPUT ${obj} DEPENDS ${source} ${headers} VERBATIM
-        COMMAND ${compile} -O3 -DINGOT_NATIVE -ffunction-sections -fdata-sections -c ${source} -o ${obj}
+        COMMAND ${compile} $<IF:$<STREQUAL:${isa},v2>,-Os,-O2> -fno-unroll-loops -fno-asynchronous-unwind-tables -DINGOT_NATIVE -ffunction-sections -fdata-sections -c ${source} -o ${obj}
         COMMENT "native ${isa} ${stem}")
       list(APPEND objects ${obj})
     endforeach()
@@ -57,8 +57,8 @@ function(ingot_runtime_object)
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgcc.a OUTPUT_VARIABLE gcc OUTPUT_STRIP_TRAILING_WHITESPACE)
   find_library(INGOT_YAML NAMES libyaml-cpp.a REQUIRED)
   add_custom_command(OUTPUT ${joined} VERBATIM COMMAND_EXPAND_LISTS
-    DEPENDS $<TARGET_OBJECTS:ingot_runtime> $<TARGET_OBJECTS:ingot_c_api> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS}
-    COMMAND ${LLVM_BIN}/ld.lld -r --strip-debug $<TARGET_OBJECTS:ingot_runtime> $<TARGET_OBJECTS:ingot_c_api>
+    DEPENDS $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_c_api> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS}
+    COMMAND ${LLVM_BIN}/ld.lld -r --strip-debug $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_c_api>
             $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS} ${INGOT_YAML} ${stdcxx} ${gcc_eh} ${gcc} -o ${joined}
     COMMENT "runtime object")
   set(INGOT_RUNTIME_OBJECT ${joined} PARENT_SCOPE)

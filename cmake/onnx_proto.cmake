@@ -22,7 +22,8 @@ function(ingot_onnx_proto target onnx_package)
     COMMAND ${INGOT_PROTOC} --proto_path=${folder} --cpp_out=lite:${folder} ${folder}/onnx.proto
     DEPENDS ${folder}/onnx.proto
     VERBATIM)
-  find_library(INGOT_PROTOBUF_LITE libprotobuf-lite.a REQUIRED)
+  # The shared one: Debian's static archive is not position independent.
+  find_library(INGOT_PROTOBUF_LITE libprotobuf-lite.so REQUIRED)
   add_library(${target} STATIC ${folder}/onnx.pb.cc ${folder}/onnx.pb.h)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
                                              VISIBILITY_INLINES_HIDDEN ON)

@@ -27,6 +27,6 @@ fi
 
 ruff format --check -q . || failed=1
 ruff check -q . || failed=1
-MYPYPATH="$build/python" mypy || failed=1
+mypy || failed=1
 [[ $failed == 0 ]] && printf 'lint: clean\n'
 exit $failed

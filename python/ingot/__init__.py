@@ -1,16 +1,16 @@
 """Ingot turns models into small, fast, self-contained CPU programs.
 
-    graph = ingot.compile("model.onnx")
-    outputs = graph.inference([input_ids, mask])
-    graph.save("ir_path")
-    graph.emit("model.so")
+graph = ingot.compile("model.onnx")
+outputs = graph.inference([input_ids, mask])
+graph.save("ir_path")
+graph.emit("model.so")
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ingot._ingot import FusionEntry, Graph, Node, Port, __version__, _open
+from ingot._ingot import VERSION, FusionEntry, Graph, Node, Port, open_model
 from ingot.errors import (
     Error,
     InternalError,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+__version__: str = VERSION
 __all__ = [
     "Error",
     "FusionEntry",
@@ -56,9 +57,9 @@ def compile(
     x86-64-v3 or x86-64-v2, threads 0 takes what the process may use.
     """
     fixed = {name: list(shape) for name, shape in (shapes or {}).items()}
-    return _open(path, dict(patterns or {}), opt_level, march, threads, fixed, False)
+    return open_model(path, dict(patterns or {}), opt_level, march, threads, fixed, False)
 
 
 def load(path: str | os.PathLike[str], *, threads: int = 0) -> Graph:
     """Reads an IR folder, an .onnx file or a model.so. A library is code: load only those you trust."""
-    return _open(path, {}, 3, "native", threads, {}, True)
+    return open_model(path, {}, 3, "native", threads, {}, True)

@@ -166,6 +166,11 @@ Dim min(const Dim& a, const Dim& b) {
   return Dim::symbol("min(" + a.str() + ", " + b.str() + ")");
 }
 
+bool is_min_with(const Dim& a, const Dim& b) {
+  const std::string text = a.str(), other = b.str();
+  return text.starts_with("min(") && (text.starts_with("min(" + other + ", ") || text.ends_with(", " + other + ")"));
+}
+
 Dim max(const Dim& a, const Dim& b) {
   if (a.is_const() && b.is_const()) return std::max(a.value_, b.value_);
   if (a.unknown_ || b.unknown_) return Dim::unknown();

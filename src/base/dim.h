@@ -30,6 +30,8 @@ class Dim {
   friend Dim ceil_div(const Dim& a, const Dim& b) { return floor_div(a + b - 1, b); }
   friend Dim min(const Dim&, const Dim&);
   friend Dim max(const Dim&, const Dim&);
+  // Is a the minimum of b and something else?
+  friend bool is_min_with(const Dim& a, const Dim& b);
   // Provably the same size. Two different symbols are not known to differ: that is not what false means.
   friend bool operator==(const Dim&, const Dim&);
   // Provably >= bound, taking every named symbol to be at least 1 and every computed one (floor, min, max, ?) at least 0:

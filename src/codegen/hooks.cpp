@@ -132,7 +132,7 @@ void define_ewise(llvm::Module& m, llvm::Function* f, const Expr& e) {
 }  // namespace
 
 void define_hooks(llvm::Module& m, const std::string& kernel, const Expr& e) {
-  const bool loop = kernel == "ingot_ewise";
+  const bool loop = kernel.starts_with("ingot_ewise");  // also ingot_ewise_reduce
   llvm::Function* f = m.getFunction(loop ? "ingot_hook_ewise" : "ingot_hook_epilogue");
   if (!f) fail(ErrorKind::Internal, "kernel {} has an expression but no hook", kernel);
   (loop ? define_ewise : define_epilogue)(m, f, e);

@@ -193,7 +193,7 @@ std::string compile_kernel(const KernelRequest& request, IsaLevel level) {
   module->setDataLayout(machine->createDataLayout());
   module->setTargetTriple(machine->getTargetTriple());
   llvm::Function* entry = make_entry(*module, request);
-  if (request.expr) define_hooks(*module, request.kernel, *request.expr);
+  define_hooks(*module, request.kernel, request.expr ? *request.expr : parse_expr("acc", {DType::F32}));
   materialise_from(*module, entry);
   prepare(*module, entry, level);
   std::string problem;

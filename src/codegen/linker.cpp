@@ -38,11 +38,12 @@ void link_library(const std::vector<std::string>& objects, const std::string& pa
   const std::string libc = library_of(reinterpret_cast<void*>(&::abort)),
                     libm = library_of(reinterpret_cast<void*>(static_cast<double (*)(double)>(&::lgamma)));
   std::vector<std::string> args = {"ld.lld", "-shared", "--gc-sections", "--build-id=none", "-z", "defs", "-z", "nodelete",
-                                   "-z", "noexecstack", "--strip-all", "-Bsymbolic", "--as-needed", "-O0", "--threads=2",
+                                   "-z", "noexecstack", "--strip-all", "--icf=all", "--eh-frame-hdr", "-Bsymbolic", "--as-needed", "-O0", "--threads=2",
                                    "--version-script=" + script_path, "-o", path};
   args.insert(args.end(), objects.begin(), objects.end());
   args.push_back(libc);
   args.push_back(libm);
+  args.push_back(library_of(dlsym(RTLD_DEFAULT, "__tls_get_addr")));  // the dynamic loader
   std::vector<const char*> raw;
   for (const auto& a : args) raw.push_back(a.c_str());
 

@@ -23,7 +23,7 @@ std::string codegen_version() {
   static const std::string version = [] {
     auto part = [](const unsigned char* p, size_t n) { return hash64_hex(std::as_bytes(std::span(p, n))); };
     const std::string all = part(kernels_v2_bitcode, kernels_v2_bitcode_size) +
-                            part(kernels_v3_bitcode, kernels_v3_bitcode_size) + llvm_version();
+                            part(kernels_v3_bitcode, kernels_v3_bitcode_size) + llvm_version() + INGOT_CODEGEN_HASH;
     return hash64_hex(std::as_bytes(std::span(all)));
   }();
   return version;

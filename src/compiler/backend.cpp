@@ -16,6 +16,7 @@
 #include "codegen/codegen.h"
 #include "compiler/cache.h"
 #include "compiler/compiler.h"
+#include "compiler/library.h"
 #include "compiler/specialise.h"
 #include "emitter/ir_writer.h"
 #include "planner/pack_weights.h"
@@ -103,7 +104,7 @@ void* load_bytes(const std::string& bytes) {
     }
     done += static_cast<size_t>(n);
   }
-  void* handle = dlopen(fmt::format("/proc/self/fd/{}", fd).c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle = open_library(fmt::format("/proc/self/fd/{}", fd));
   const std::string problem = handle ? "" : dlerror();
   close(fd);
   if (!handle) fail(ErrorKind::Io, "compiled kernels cannot be loaded: {}", problem);

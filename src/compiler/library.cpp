@@ -2,8 +2,11 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -65,11 +68,32 @@ ingot_tensor to_c(const TensorView& view, const Port& port) {
 std::vector<Port> input_ports(const Graph& graph) { return ports_of(graph, graph.inputs); }
 std::vector<Port> output_ports(const Graph& graph) { return ports_of(graph, graph.outputs); }
 
+bool is_library_file(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) return false;
+  std::ifstream file(path, std::ios::binary);
+  char magic[4] = {};
+  file.read(magic, 4);
+  return file.gcount() == 4 && std::memcmp(magic,
+                                           "\x7f"
+                                           "ELF",
+                                           4) == 0;
+}
+
+void* open_library(const std::string& path) {
+  // The C library compares names as text, so every call spells the folder's end in its own way: "/" and "./" as the
+  // bits of a counter.
+  static std::atomic<uint32_t> counter{0};
+  std::string spelling;
+  for (uint32_t n = counter.fetch_add(1) + 1; n != 0; n >>= 1) spelling += n & 1 ? "./" : "/";
+  const size_t name = path.rfind('/') + 1;
+  return dlopen((path.substr(0, name) + spelling + path.substr(name)).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
 LibraryModel::LibraryModel(const std::string& path, int threads) {
   // An absolute path: dlopen looks for a bare name in the system's folders instead of here.
   const std::string absolute = std::filesystem::absolute(path).string();
   if (!std::filesystem::exists(absolute)) throw Error(ErrorKind::Io, fmt::format("{}: no such file", path));
-  handle_ = dlopen(absolute.c_str(), RTLD_NOW | RTLD_LOCAL);
+  handle_ = open_library(absolute);
   if (!handle_) {
     const char* why = dlerror();
     throw Error(ErrorKind::Io,

@@ -22,6 +22,13 @@ struct Port {
 std::vector<Port> input_ports(const Graph&);
 std::vector<Port> output_ports(const Graph&);
 
+// Is this file a native library, by its first bytes?
+bool is_library_file(const std::string& path);
+
+// dlopen that always looks at the file: the C library otherwise answers with what it once loaded from the same name,
+// even if another file has that name by now. nullptr on failure, as dlopen.
+void* open_library(const std::string& path);
+
 class LibraryModel {
  public:
   // Throws Io when the file is missing or no library, InvalidModel when it does not export the interface.

@@ -85,8 +85,8 @@ struct Layout {
 };
 
 // The operand of a product, and the layout its source has.
-void read_operand(const Editor& e, TensorId t, const std::vector<Layout>& layouts, TensorId& source, std::string& layout,
-                  double& scale) {
+void read_operand(const Editor& e, TensorId t, const std::vector<Layout>& layouts, TensorId& source,
+                  std::string& layout, double& scale) {
   Perm perm = {0, 1, 2, 3};
   double factor = 1;
   TensorId far = source_of(e, t, perm, factor);
@@ -204,10 +204,12 @@ std::string check_shapes(const Editor& e, const Site& s) {
   }
   auto dim = [&](TensorId t, const std::string& layout, char axis) { return axis_of(e, t, layout, axis); };
   const Dim heads = dim(s.k, s.layout_k, 'h'), q_heads = dim(s.q, s.layout_q, 'h');
-  if (!(dim(s.q, s.layout_q, 'b') == dim(s.k, s.layout_k, 'b')) || !(dim(s.k, s.layout_k, 'b') == dim(s.v, s.layout_v, 'b')))
+  if (!(dim(s.q, s.layout_q, 'b') == dim(s.k, s.layout_k, 'b')) ||
+      !(dim(s.k, s.layout_k, 'b') == dim(s.v, s.layout_v, 'b')))
     return "Q, K and V are not known to have the same batch size";
   if (!(heads == dim(s.v, s.layout_v, 'h'))) return "K and V are not known to have the same number of heads";
-  const bool grouped = heads.is_const() && q_heads.is_const() && heads.value() > 0 && q_heads.value() % heads.value() == 0;
+  const bool grouped =
+      heads.is_const() && q_heads.is_const() && heads.value() > 0 && q_heads.value() % heads.value() == 0;
   if (!(heads == q_heads) && !grouped) return "the heads of Q are not a multiple of those of K";
   if (s.mask != kNoTensor && (e.info(s.mask).dtype != DType::F32 || rank(e, s.mask) > 4)) return "the mask is not f32";
   if (s.condition != kNoTensor && (e.info(s.condition).dtype != DType::Bool || rank(e, s.condition) > 4))
@@ -220,7 +222,8 @@ bool is_causal(const Editor& e, TensorId mask, const Dim& rows, const Dim& colum
   if (!e.is_constant(mask) || !(rows == columns) || !rows.is_const()) return false;
   const Constant& c = *e.info(mask).constant;
   const auto n = static_cast<size_t>(rows.value());
-  if (c.elements() != static_cast<int64_t>(n * n) || c.dims.size() < 2 || c.dims.back() != rows.value() || n < 2) return false;
+  if (c.elements() != static_cast<int64_t>(n * n) || c.dims.size() < 2 || c.dims.back() != rows.value() || n < 2)
+    return false;
   for (size_t i = 0; i < n * n; i++) {
     const bool sees = i % n <= i / n;
     if (c.dtype == DType::Bool && (c.as<uint8_t>()[i] != 0) != sees) return false;
@@ -238,8 +241,9 @@ TensorId mask_operand(Editor& e, const Node& at, const Site& s) {
     return s.condition_inverted ? e.emit(at, "Not", {keep}, {}, DType::Bool, shape) : keep;
   TensorId zero = e.add_constant(at.name + "/zero", filled(0.f));
   TensorId fill = e.add_constant(at.name + "/fill", filled(static_cast<float>(s.fill)));
-  TensorId added = e.emit(at, "Where", s.condition_inverted ? std::vector{keep, fill, zero} : std::vector{keep, zero, fill},
-                          {}, DType::F32, shape);
+  TensorId added =
+      e.emit(at, "Where", s.condition_inverted ? std::vector{keep, fill, zero} : std::vector{keep, zero, fill}, {},
+             DType::F32, shape);
   if (s.mask == kNoTensor) return added;
   return e.emit(at, "Add", {added, s.mask}, {}, DType::F32, e.info(e.node(s.qk).outputs[0]).shape);
 }
@@ -253,7 +257,8 @@ std::string find_site(const Editor& e, Handle root, Site& site) {
   if (!softmax) return "no softmax";
   const auto r = static_cast<int64_t>(rank(e, p));
   if (r != 4) return "the scores are not of rank 4";
-  if (int64_t axis = softmax->get_int("axis", -1); axis != -1 && axis != r - 1) return "the softmax is not over the last axis";
+  if (int64_t axis = softmax->get_int("axis", -1); axis != -1 && axis != r - 1)
+    return "the softmax is not over the last axis";
   site.nodes.push_back(e.producer(p));
   if (std::string why = read_scores(e, softmax->inputs[0], site); !why.empty()) return why;
   if (std::string why = match::used_elsewhere(e, site.nodes, root); !why.empty()) return why;
@@ -289,9 +294,12 @@ void fuse(Editor& e, Handle root, Site& s) {
       nodes.push_back(user);
     }
   }
-  fused.attrs = {{"scale", static_cast<float>(s.scale)}, {"layout_q", s.layout_q},
-                 {"layout_k", s.layout_k},               {"layout_v", s.layout_v},
-                 {"layout_out", s.layout_out},           {"causal", int64_t{causal}},
+  fused.attrs = {{"scale", static_cast<float>(s.scale)},
+                 {"layout_q", s.layout_q},
+                 {"layout_k", s.layout_k},
+                 {"layout_v", s.layout_v},
+                 {"layout_out", s.layout_out},
+                 {"causal", int64_t{causal}},
                  {"nan_to_zero", int64_t{s.nan_to_zero}}};
   fused.origins = joined_origins(e, nodes);
   e.replace(replaced, std::move(fused));

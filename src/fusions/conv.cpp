@@ -71,7 +71,8 @@ std::string fuse(Editor& e, Handle h) {
 
 void run(Editor& e, const Explain& explain) {
   for (Handle h = e.size(); h-- > 0;) {
-    if (!e.alive(h) || !(e.node(h).is("Conv") || (e.node(h).is("Conv", "ingot") && !e.node(h).has("epilogue")))) continue;
+    if (!e.alive(h) || !(e.node(h).is("Conv") || (e.node(h).is("Conv", "ingot") && !e.node(h).has("epilogue"))))
+      continue;
     const std::string label = e.node(h).label();
     std::string why = fuse(e, h);
     if (explain) explain(label, why.empty() ? "matched" : why);

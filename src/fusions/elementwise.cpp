@@ -2,7 +2,8 @@
 //
 // A group grows from its last node towards its operands. A maker of an operand joins when everything that reads it is
 // in the group, or when its value has the shape of the result and can be a further result. Work is never done twice;
-// a value smaller than the result joins only if it is cheap, since it would be computed for every element of the result.
+// a value smaller than the result joins only if it is cheap, since it would be computed for every element of the
+// result.
 #include <algorithm>
 #include <set>
 #include <unordered_set>
@@ -23,9 +24,8 @@ constexpr size_t kMaxSearch = 256;  // nodes looked at to rule out a cycle
 // Fewer instructions than a load costs; everything else (exp, div, sqrt, ...) is worth keeping in memory.
 bool is_cheap(const Node& n) {
   static const std::unordered_set<std::string> kCheap = {
-      "Add", "Sub", "Mul",  "Neg",   "Abs",     "Cast", "Where",          "Not",         "And",
-      "Or",  "Xor", "Less", "Equal", "Greater", "Relu", "GreaterOrEqual", "LessOrEqual", "Min",
-      "Max", "Clip"};
+      "Add", "Sub",  "Mul",   "Neg",     "Abs",  "Cast",           "Where",       "Not", "And", "Or",
+      "Xor", "Less", "Equal", "Greater", "Relu", "GreaterOrEqual", "LessOrEqual", "Min", "Max", "Clip"};
   return n.domain.empty() && kCheap.contains(n.op);
 }
 
@@ -148,10 +148,8 @@ void run(Editor& e, const Explain& explain) {
 }  // namespace
 
 void register_elementwise(FusionRegistry& registry) {
-  registry.add({.name = "elementwise",
-                .priority = 120,
-                .formula = "g(f(x), y) -> ingot.Elementwise(x, y)",
-                .pass = run});
+  registry.add(
+      {.name = "elementwise", .priority = 120, .formula = "g(f(x), y) -> ingot.Elementwise(x, y)", .pass = run});
 }
 
 }  // namespace ingot

@@ -31,7 +31,8 @@ std::string rewrite(Editor& e, const Match& m) {
   const TensorId in = m.value("x"), out = e.node(m.root).outputs[0];
   if (!same_shape(e.info(in), e.info(out))) return "a constant in it broadcasts x to another shape";
   if (!is_float(e.info(in).dtype)) return "x is not of a floating type";
-  replace_match(e, m, Node{.op = "Gelu", .inputs = {in}, .attrs = {{"approximate", std::string(erf ? "none" : "tanh")}}});
+  replace_match(e, m,
+                Node{.op = "Gelu", .inputs = {in}, .attrs = {{"approximate", std::string(erf ? "none" : "tanh")}}});
   return "";
 }
 

@@ -1,8 +1,8 @@
 // LayerNormalization(x) = d / sqrt(mean(d^2) + epsilon) * scale + bias,  d = x - mean(x), means over the last axes.
 // A variance computed as mean(x^2) - mean(x)^2 is another number in floating point and is left as it is.
 #include "matcher/fusion.h"
-#include "matcher/reduction.h"
 #include "passes/constants.h"
+#include "passes/reduction.h"
 
 namespace ingot {
 namespace {
@@ -39,9 +39,10 @@ std::string rewrite(Editor& e, const Match& m) {
     if (inputs.back() == kNoTensor) return "the bias does not have the shape of the normalized axes";
   }
   const int64_t from_back = *axis - static_cast<int64_t>(shape.size());
-  replace_match(e, m, Node{.op = "LayerNormalization",
-                           .inputs = inputs,
-                           .attrs = {{"axis", from_back}, {"epsilon", static_cast<float>(m.number("epsilon"))}}});
+  replace_match(e, m,
+                Node{.op = "LayerNormalization",
+                     .inputs = inputs,
+                     .attrs = {{"axis", from_back}, {"epsilon", static_cast<float>(m.number("epsilon"))}}});
   return "";
 }
 

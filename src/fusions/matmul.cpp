@@ -1,5 +1,6 @@
 // ingot.MatMul(A, B, extra...) = epilogue(op(A) op(B), extra...), op transposing the last two axes or not.
-//   MatMul(A, Transpose(B)) -> transB;  Gemm(A, B, C) = alpha op(A) op(B) + beta C;  bias, activation, residual after it.
+//   MatMul(A, Transpose(B)) -> transB;  Gemm(A, B, C) = alpha op(A) op(B) + beta C;  bias, activation, residual after
+//   it.
 // The epilogue is an expression over x0, the sum of products, and the extra operands x1, x2, ..., each of which is one
 // element, a vector over the columns, one value per row, or of the shape of the result.
 #include "matcher/fusion.h"

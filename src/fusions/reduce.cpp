@@ -1,14 +1,14 @@
-// ingot.Reduce(x0, x1, ...) = post(reduce over axes of pre(x0, x1, ...)): element-wise nodes before and after a reduction
-// are computed while it runs.
+// ingot.Reduce(x0, x1, ...) = post(reduce over axes of pre(x0, x1, ...)): element-wise nodes before and after a
+// reduction are computed while it runs.
 //   ReduceSum(Mul(a, b)) -> pre "mul(x0, x1)";  Sqrt(ReduceSum(x)) -> post "sqrt(x0)"
 // kinds: sum, mean, prod, max, min. ReduceL2, ReduceSumSquare, ReduceL1 and ReduceLogSum are written with them.
 #include <algorithm>
 #include <map>
 
 #include "matcher/fusion.h"
-#include "matcher/reduction.h"
 #include "matcher/region.h"
 #include "passes/constants.h"
+#include "passes/reduction.h"
 
 namespace ingot {
 namespace {
@@ -23,8 +23,8 @@ struct Kind {
   const char* post;  // over the reduced value, "" for none
 };
 const std::map<std::string, Kind> kKinds = {
-    {"ReduceSum", {"sum", "", ""}},      {"ReduceMean", {"mean", "", ""}}, {"ReduceProd", {"prod", "", ""}},
-    {"ReduceMax", {"max", "", ""}},      {"ReduceMin", {"min", "", ""}},   {"ReduceL1", {"sum", "abs", ""}},
+    {"ReduceSum", {"sum", "", ""}},       {"ReduceMean", {"mean", "", ""}},        {"ReduceProd", {"prod", "", ""}},
+    {"ReduceMax", {"max", "", ""}},       {"ReduceMin", {"min", "", ""}},          {"ReduceL1", {"sum", "abs", ""}},
     {"ReduceL2", {"sum", "mul", "sqrt"}}, {"ReduceSumSquare", {"sum", "mul", ""}}, {"ReduceLogSum", {"sum", "", "log"}},
 };
 
@@ -58,7 +58,8 @@ std::vector<Handle> makers(const Editor& e, TensorId x) {
 }
 
 bool all_f32(const Editor& e, const RegionExpr& r) {
-  return std::all_of(r.operands().begin(), r.operands().end(), [&](TensorId t) { return e.info(t).dtype == DType::F32; });
+  return std::all_of(r.operands().begin(), r.operands().end(),
+                     [&](TensorId t) { return e.info(t).dtype == DType::F32; });
 }
 
 // The expression before the reduction and its operands; false when the plain operand is as good.
@@ -69,7 +70,8 @@ bool read_pre(const Editor& e, const Node& n, const Kind& kind, std::vector<Hand
   if (nodes.empty()) region.define(x, region.operand(x));
   if (!all_f32(e, region) || region.operands().size() > kMaxOperands) return false;
   const int v = region.instruction(x);
-  if (kind.pre[0]) region.define(x, region.expr().call(kind.pre, kind.pre == std::string("mul") ? std::vector{v, v} : std::vector{v}));
+  if (kind.pre[0])
+    region.define(x, region.expr().call(kind.pre, kind.pre == std::string("mul") ? std::vector{v, v} : std::vector{v}));
   return true;
 }
 
@@ -121,10 +123,8 @@ void run(Editor& e, const Explain& explain) {
 }  // namespace
 
 void register_reduce(FusionRegistry& registry) {
-  registry.add({.name = "reduce",
-                .priority = 110,
-                .formula = "post(Reduce(pre(x, ...))) -> ingot.Reduce(x, ...)",
-                .pass = run});
+  registry.add(
+      {.name = "reduce", .priority = 110, .formula = "post(Reduce(pre(x, ...))) -> ingot.Reduce(x, ...)", .pass = run});
 }
 
 }  // namespace ingot

@@ -1,7 +1,7 @@
 // RMSNormalization(x) = x / sqrt(mean(x^2) + epsilon) * scale, the mean over the last axes.
 #include "matcher/fusion.h"
-#include "matcher/reduction.h"
 #include "passes/constants.h"
+#include "passes/reduction.h"
 
 namespace ingot {
 namespace {
@@ -28,9 +28,10 @@ std::string rewrite(Editor& e, const Match& m) {
                                   : ones_like_normalized(e, e.node(m.root).name, DType::F32, shape, *axis);
   if (scale == kNoTensor) return "the scale does not have the shape of the normalized axes";
   const int64_t from_back = *axis - static_cast<int64_t>(shape.size());
-  replace_match(e, m, Node{.op = "RMSNormalization",
-                           .inputs = {x, scale},
-                           .attrs = {{"axis", from_back}, {"epsilon", static_cast<float>(m.number("epsilon"))}}});
+  replace_match(e, m,
+                Node{.op = "RMSNormalization",
+                     .inputs = {x, scale},
+                     .attrs = {{"axis", from_back}, {"epsilon", static_cast<float>(m.number("epsilon"))}}});
   return "";
 }
 

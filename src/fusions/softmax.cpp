@@ -1,7 +1,7 @@
 // Softmax(x) = exp(x - max(x)) / sum(exp(x - max(x))) over one axis. Without the maximum it is the same number where
 // the exponentials do not overflow.
 #include "matcher/fusion.h"
-#include "matcher/reduction.h"
+#include "passes/reduction.h"
 
 namespace ingot {
 namespace {

@@ -18,12 +18,13 @@ std::string rewrite(Editor& e, const Match& m) {
 }  // namespace
 
 void register_swish(FusionRegistry& registry) {
-  registry.add({.name = "swish",
-                .priority = 21,
-                .formula = "x sigmoid(alpha x) -> Swish(x)",
-                .patterns = {product(1, {value("x"), op("Sigmoid", {product("alpha", {value("x")})})}),
-                             product(1, {value("x"), inverse(sum(1, {op("Exp", {product("minus_alpha", {value("x")})})}))})},
-                .rewrite = rewrite});
+  registry.add(
+      {.name = "swish",
+       .priority = 21,
+       .formula = "x sigmoid(alpha x) -> Swish(x)",
+       .patterns = {product(1, {value("x"), op("Sigmoid", {product("alpha", {value("x")})})}),
+                    product(1, {value("x"), inverse(sum(1, {op("Exp", {product("minus_alpha", {value("x")})})}))})},
+       .rewrite = rewrite});
 }
 
 }  // namespace ingot

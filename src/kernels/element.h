@@ -19,11 +19,16 @@ struct Bits128 {
 template <class F>
 INGOT_INLINE auto with_element_size(int64_t size, F f) {
   switch (size) {
-    case 1: return f.template operator()<Raw<uint8_t>>();
-    case 2: return f.template operator()<Raw<uint16_t>>();
-    case 4: return f.template operator()<Raw<uint32_t>>();
-    case 8: return f.template operator()<Raw<uint64_t>>();
-    default: return f.template operator()<Raw<Bits128>>();
+    case 1:
+      return f.template operator()<Raw<uint8_t>>();
+    case 2:
+      return f.template operator()<Raw<uint16_t>>();
+    case 4:
+      return f.template operator()<Raw<uint32_t>>();
+    case 8:
+      return f.template operator()<Raw<uint64_t>>();
+    default:
+      return f.template operator()<Raw<Bits128>>();
   }
 }
 

@@ -105,9 +105,8 @@ extern "C" KernelStatus ingot_trilu(const KernelCall* call) {
 
 extern "C" KernelStatus ingot_one_hot(const KernelCall* call) {
   const auto& p = *reinterpret_cast<const OneHotParams*>(call->param);
-  with_element_size(p.size, [&]<class T>() {
-    with_number_type(p.index_dtype, [&]<class Index>() { one_hot<T, Index>(call, p); });
-  });
+  with_element_size(
+      p.size, [&]<class T>() { with_number_type(p.index_dtype, [&]<class Index>() { one_hot<T, Index>(call, p); }); });
   return kOk;
 }
 

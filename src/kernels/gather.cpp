@@ -85,4 +85,18 @@ extern "C" KernelStatus ingot_gather_nd(const KernelCall* call) {
   return kOk;
 }
 
+extern "C" KernelStatus ingot_reverse_sequence(const KernelCall* call) {
+  const auto& p = *reinterpret_cast<const ReverseSequenceParams*>(call->param);
+  const char* in = static_cast<const char*>(call->operand[0]);
+  char* out = static_cast<char*>(call->operand[2]);
+  for (int64_t unit = call->begin; unit < call->end; unit++) {
+    int64_t at[2] = {unit / p.rows[1], unit % p.rows[1]};
+    const int64_t length = static_cast<const int64_t*>(call->operand[1])[at[1 - p.time]];
+    if (length < 0 || length > p.rows[p.time]) return kIndexOutOfRange;
+    if (at[p.time] < length) at[p.time] = length - 1 - at[p.time];
+    copy_bytes(out + unit * p.row, in + (at[0] * p.rows[1] + at[1]) * p.row, p.row);
+  }
+  return kOk;
+}
+
 }  // namespace ingot::kernel

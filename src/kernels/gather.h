@@ -27,11 +27,19 @@ struct GatherElementsParams {
 // Operands: data, indices, out. A unit is one (b, j).
 struct GatherNDParams {
   int64_t depth, index_size;
-  int64_t count;           // of index tuples in a batch
-  int64_t batch;           // bytes of data[b]
-  int64_t row;             // bytes of what a tuple names
+  int64_t count;                   // of index tuples in a batch
+  int64_t batch;                   // bytes of data[b]
+  int64_t row;                     // bytes of what a tuple names
   int64_t dims[kMaxGatherRank];    // of data, indexed by the tuple
   int64_t stride[kMaxGatherRank];  // bytes
+};
+
+// ReverseSequence:  the first lengths[b] rows of batch b in reverse, the others as they are.
+// Operands: in, lengths (int64), out. A unit is a row [i, j, :], the batch being the axis that is not `time`.
+struct ReverseSequenceParams {
+  int64_t rows[2];  // dims 0 and 1
+  int64_t row;      // bytes
+  int64_t time;     // 0 or 1
 };
 
 }  // namespace ingot

@@ -38,10 +38,6 @@ static_assert(sizeof(GemmParams) == (26 + 2 * kMaxEpilogueOperands) * 8);
 // Tuned on Zen 3 (512 KB of L2): 128 rows x 768 floats of A are 384 KB, a panel slice 48-72 KB.
 inline constexpr int64_t kGemmBlockRows = 128, kGemmSlice = 768;
 
-// 24 columns need fewer loads per multiply-add and suit M = 4i; 16 columns waste less of a narrow N.
-INGOT_INLINE int64_t gemm_panel(int64_t n) {
-  return packed_floats(1, n, 24) <= packed_floats(1, n, 16) + n / 64 ? 24 : 16;
-}
 // Slices of equal length where possible: a constant length makes better code.
 INGOT_INLINE int64_t gemm_k_slice(int64_t k) {
   if (k <= kGemmSlice + kGemmSlice / 3) return max_of(1, k);
@@ -51,6 +47,18 @@ INGOT_INLINE int64_t gemm_k_slice(int64_t k) {
   return div_up(div_up(k, slices), 8) * 8;
 }
 INGOT_INLINE int64_t gemm_m_blocks(int64_t m) { return max_of(1, div_up(m - kGemmBlockRows / 4, kGemmBlockRows)); }
+
+// 24 columns need fewer loads per multiply-add; 16 columns pad a narrow N less.
+INGOT_INLINE int64_t gemm_panel(int64_t n) { return packed_floats(50, n, 24) <= packed_floats(51, n, 16) ? 24 : 16; }
+
+// The first part of the params, except b_packed, for an A with contiguous rows (others must set a_packing).
+INGOT_INLINE void gemm_choose(GemmParams& p, int64_t m, int64_t n, int64_t k) {
+  p.panel = gemm_panel(n);
+  p.k_slice = gemm_k_slice(k);
+  p.m_blocks = gemm_m_blocks(m);
+  // Rows of a sliced A are long and often a multiple of 4 KB apart: few cache sets would hold a block of it.
+  p.a_packing = k > p.k_slice && m >= 16 && n >= 256;
+}
 
 INGOT_INLINE int64_t gemm_units(const GemmParams& p) {
   if (p.m == 0) return 0;

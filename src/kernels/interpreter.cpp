@@ -109,6 +109,7 @@ void interpret_row(void* const* operand, const int64_t* offset, const EwiseParam
 
 extern "C" VF ingot_hook_epilogue(VF acc, void* const* extra, const EpilogueOperand* strides, int64_t row, int64_t col,
                                   int64_t lanes, const ExprProgram* program) {
+  if (!program) return acc;  // nothing is fused
   alignas(64) char registers[kMaxProgramLength * kLanes * 8];
   const int64_t stride = kLanes * 8;
   run_program(*program, registers, stride, lanes, [&](const ProgramInstr& in, void* out) {

@@ -115,27 +115,28 @@ struct Destination {
   bool first, last;
 };
 
-// Brings the lines of the tile into cache while it is being computed: c when it is added to, and the extra operands.
+// Brings the lines of the tile into cache while it is being computed: c to be written, the extra operands to L2 only,
+// because rows a multiple of 4 KB apart share few sets of L1.
 template <int MR>
 INGOT_INLINE void prefetch_destination(const Destination& d, const Epilogue& e) {
-  if (!d.first) INGOT_UNROLL for (int i = 0; i < MR; i++) __builtin_prefetch(d.c + i * d.ldc);
-  if (d.last)
-    for (int64_t x = 0; x < e.extras; x++)
-      if (e.strides[x].row_stride != 0 && e.strides[x].col_stride != 0)
-        INGOT_UNROLL for (int i = 0; i < MR; i++)
-            __builtin_prefetch(static_cast<const float*>(e.extra[x]) + (d.row + i) * e.strides[x].row_stride + d.col);
+  INGOT_UNROLL for (int i = 0; i < MR; i++) __builtin_prefetch(d.c + i * d.ldc, 1, 3);
+  if (!d.last) return;
+  for (int64_t x = 0; x < e.extras; x++) {
+    if (e.strides[x].row_stride == 0 || e.strides[x].col_stride == 0) continue;
+    const float* extra = static_cast<const float*>(e.extra[x]) + d.row * e.strides[x].row_stride + d.col;
+    INGOT_UNROLL for (int i = 0; i < MR; i++) __builtin_prefetch(extra + i * e.strides[x].row_stride, 0, 2);
+  }
 }
 
+// All loads before all stores: rows that are a multiple of 4 KB apart would otherwise wait for each other.
 template <int MR, int NV>
 INGOT_INLINE void finish_full(VF (&acc)[MR][NV], const Destination& d, const Epilogue& e) {
-  INGOT_UNROLL for (int i = 0; i < MR; i++) {
-    float* c = d.c + i * d.ldc;
-    INGOT_UNROLL for (int j = 0; j < NV; j++) {
-      if (!d.first) acc[i][j] += load(c + j * kLanes);
-      if (d.last) acc[i][j] = apply(e, acc[i][j], d.row + i, d.col + j * kLanes, kLanes);
-    }
-    INGOT_UNROLL for (int j = 0; j < NV; j++) store(c + j * kLanes, acc[i][j]);
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) {
+    if (!d.first) acc[i][j] += load(d.c + i * d.ldc + j * kLanes);
+    if (d.last) acc[i][j] = apply(e, acc[i][j], d.row + i, d.col + j * kLanes, kLanes);
   }
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++)
+      store(d.c + i * d.ldc + j * kLanes, acc[i][j]);
 }
 
 // The last panel, when it is not full. Rare, so it goes through memory: one call of the hook instead of MR * NV.

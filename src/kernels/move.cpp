@@ -82,7 +82,7 @@ struct Square {
     return __builtin_shufflevector(a, b, ((I & 1) * n + n / 2 + I / 2)...);
   }
   static __attribute__((always_inline)) void transpose(const Raw<U>* src, int64_t src_stride, Raw<U>* dst,
-                                                      int64_t dst_stride) {
+                                                       int64_t dst_stride) {
     using Sequence = std::make_integer_sequence<int, n>;
     Row rows[n], next[n];
     INGOT_UNROLL for (int i = 0; i < n; i++) __builtin_memcpy(&rows[i], src + i * src_stride, 16);
@@ -140,10 +140,18 @@ extern "C" KernelStatus ingot_copy(const KernelCall* call) {
 extern "C" KernelStatus ingot_transpose(const KernelCall* call) {
   const auto& p = *reinterpret_cast<const CopyParams*>(call->param);
   switch (p.size) {
-    case 1: transpose_units<uint8_t>(call, p); break;
-    case 2: transpose_units<uint16_t>(call, p); break;
-    case 4: transpose_units<uint32_t>(call, p); break;
-    default: transpose_units<uint64_t>(call, p); break;
+    case 1:
+      transpose_units<uint8_t>(call, p);
+      break;
+    case 2:
+      transpose_units<uint16_t>(call, p);
+      break;
+    case 4:
+      transpose_units<uint32_t>(call, p);
+      break;
+    default:
+      transpose_units<uint64_t>(call, p);
+      break;
   }
   return kOk;
 }

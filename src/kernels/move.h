@@ -4,7 +4,7 @@
 //     dst[dst_offset + sum_k i_k * dst_stride[k]] = src[src_offset + sum_k i_k * src_stride[k]]
 //
 // Offsets and strides count elements of `size` bytes. A source stride of 0 repeats, a negative one reverses. The dims
-// come simplified (ops/layout.h): none is 1, neighbours that can be one dim are one, destination strides fall.
+// come simplified (ops/layout.h): none is 1, neighbours that can be one dim are one.
 #pragma once
 #include <cstdint>
 

@@ -21,14 +21,35 @@ INGOT_INLINE Vec<T> load_filled(const T* p, int64_t lanes, T fill) {
   return v;
 }
 
+// f over all lanes, halves first.
+template <class T, class F>
+INGOT_INLINE T fold_lanes(Vec<T> v, F f) {
+  auto fold4 = [f](auto h) {
+    auto q = f(h.lo, h.hi);
+    return f(T(q[0]), T(q[1]));
+  };
+  if constexpr (kLanes == 8)
+    return fold4(f(v.lo, v.hi));
+  else
+    return fold4(v);
+}
 template <class T>
 INGOT_INLINE T sum_lanes(Vec<T> v) {
-  T s[kLanes];
-  __builtin_memcpy(s, &v, sizeof s);
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; i++) s[i] += s[i + half];
-  return s[0];
+  return fold_lanes<T>(v, [](auto a, auto b) { return a + b; });
 }
+template <class T>
+INGOT_INLINE T max_lanes(Vec<T> v) {
+  return fold_lanes<T>(v, [](auto a, auto b) { return a < b ? b : a; });
+}
+
+// body(i, lanes) for each vector of [begin, end): all whole but perhaps the last, so the loop has no partial accesses.
+template <class F>
+INGOT_INLINE void for_vectors(int64_t begin, int64_t end, F body) {
+  int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) body(i, int64_t(kLanes));
+  if (i < end) body(i, end - i);
+}
+#define INGOT_VECTOR_BODY [&](int64_t i, int64_t lanes) __attribute__((always_inline))
 
 // Long sums are taken in blocks, and the blocks added in double.
 constexpr int64_t kSumBlock = 4096;
@@ -46,8 +67,9 @@ INGOT_INLINE T max_of(const T* x, int64_t n) {
     m2 = larger<T>(m2, load(x + i + 2 * kLanes));
     m3 = larger<T>(m3, load(x + i + 3 * kLanes));
   }
-  for (; i < n; i += kLanes) m0 = larger<T>(m0, load_filled(x + i, n - i, lowest));
-  return __builtin_reduce_max(larger<T>(larger<T>(m0, m1), larger<T>(m2, m3)));
+  m0 = larger<T>(larger<T>(m0, m1), larger<T>(m2, m3));
+  for_vectors(i, n, INGOT_VECTOR_BODY { m0 = larger<T>(m0, load_filled(x + i, lanes, lowest)); });
+  return max_lanes<T>(m0);
 }
 
 // Along contiguous elements.
@@ -59,19 +81,21 @@ INGOT_INLINE void softmax_row(const T* x, T* y, int64_t n, bool log) {
   for (int64_t start = 0; start < n; start += kSumBlock) {
     const int64_t end = n - start < kSumBlock ? n : start + kSumBlock;
     Vec<T> sum = Vec<T>(T(0));
-    for (int64_t i = start; i < end; i += kLanes) {
-      Vec<T> e = vexp(load_filled(x + i, end - i, T(-kInfinity)) - m);
-      sum += e;
-      if (!log) store_partial(y + i, e, end - i);
-    }
+    for_vectors(
+        start, end, INGOT_VECTOR_BODY {
+          Vec<T> e = vexp(load_filled(x + i, lanes, T(-kInfinity)) - m);
+          sum += e;
+          if (!log) store_partial(y + i, e, lanes);
+        });
     total += sum_lanes<T>(sum);
   }
   const T scale = T(1.0 / total);
   const T shift = log ? vlog(Vec<T>(T(total)))[0] : T(0);
-  for (int64_t i = 0; i < n; i += kLanes) {
-    Vec<T> v = load_filled((log ? x : y) + i, n - i, T(0));
-    store_partial<T>(y + i, log ? v - m - shift : v * scale, n - i);
-  }
+  for_vectors(
+      0, n, INGOT_VECTOR_BODY {
+        Vec<T> v = load_filled((log ? x : y) + i, lanes, T(0));
+        store_partial<T>(y + i, log ? v - m - shift : v * scale, lanes);
+      });
 }
 
 // Along `stride` for kLanes neighbouring columns, of which `lanes` are there.
@@ -114,8 +138,8 @@ INGOT_INLINE KernelStatus softmax(const KernelCall* call) {
     const int64_t first = unit % blocks * kSoftmaxColumns;
     const int64_t last = first + kSoftmaxColumns < p.inner ? first + kSoftmaxColumns : p.inner;
     const int64_t base = unit / blocks * p.n * p.inner;
-    for (int64_t c = first; c < last; c += kLanes)
-      softmax_columns<T>(x + base + c, y + base + c, p.n, p.inner, last - c, log);
+    for_vectors(
+        first, last, INGOT_VECTOR_BODY { softmax_columns<T>(x + base + i, y + base + i, p.n, p.inner, lanes, log); });
   }
   return kOk;
 }
@@ -139,11 +163,12 @@ INGOT_INLINE Moments moments(const T* x, int64_t n, T center) {
       s0 += d0, s1 += d1;
       q0 += d0 * d0, q1 += d1 * d1;
     }
-    for (; i < end; i += kLanes) {
-      Vec<T> d = load_filled(x + i, end - i, center) - center;
-      s0 += d;
-      q0 += d * d;
-    }
+    for_vectors(
+        i, end, INGOT_VECTOR_BODY {
+          Vec<T> d = load_filled(x + i, lanes, center) - center;
+          s0 += d;
+          q0 += d * d;
+        });
     total.sum += sum_lanes<T>(s0 + s1);
     total.squares += sum_lanes<T>(q0 + q1);
   }
@@ -169,18 +194,20 @@ INGOT_INLINE Statistics statistics(const T* x, int64_t n, bool rms) {
 template <class T>
 INGOT_INLINE void affine_run(const T* x, T* y, int64_t n, T high, T low, T scale, T shift) {
   shift = shift - low * scale;
-  for (int64_t i = 0; i < n; i += kLanes)
-    store_partial<T>(y + i, (load_filled(x + i, n - i, T(0)) - high) * scale + shift, n - i);
+  for_vectors(
+      0, n,
+      INGOT_VECTOR_BODY { store_partial<T>(y + i, (load_filled(x + i, lanes, T(0)) - high) * scale + shift, lanes); });
 }
 // The same with gamma and beta per column.
 template <class T>
 INGOT_INLINE void affine_columns(const T* x, T* y, int64_t n, T high, T low, T invstd, const T* gamma, const T* beta) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    Vec<T> v = (load_filled(x + i, n - i, T(0)) - high) * invstd - low * invstd;
-    if (gamma) v = v * load_filled(gamma + i, n - i, T(0));
-    if (beta) v = v + load_filled(beta + i, n - i, T(0));
-    store_partial<T>(y + i, v, n - i);
-  }
+  for_vectors(
+      0, n, INGOT_VECTOR_BODY {
+        Vec<T> v = (load_filled(x + i, lanes, T(0)) - high) * invstd - low * invstd;
+        if (gamma) v = v * load_filled(gamma + i, lanes, T(0));
+        if (beta) v = v + load_filled(beta + i, lanes, T(0));
+        store_partial<T>(y + i, v, lanes);
+      });
 }
 
 template <class T>

@@ -91,19 +91,31 @@ inline constexpr bool kIsFloating = static_cast<Wide<T>>(0.5) != 0;
 template <class F>
 INGOT_INLINE auto with_number_type(int64_t dtype, F f) {
   switch (static_cast<DType>(dtype)) {
-    case DType::F64: return f.template operator()<double>();
-    case DType::F16: return f.template operator()<F16>();
-    case DType::BF16: return f.template operator()<BF16>();
-    case DType::I8: return f.template operator()<int8_t>();
-    case DType::I16: return f.template operator()<int16_t>();
-    case DType::I32: return f.template operator()<int32_t>();
-    case DType::I64: return f.template operator()<int64_t>();
+    case DType::F64:
+      return f.template operator()<double>();
+    case DType::F16:
+      return f.template operator()<F16>();
+    case DType::BF16:
+      return f.template operator()<BF16>();
+    case DType::I8:
+      return f.template operator()<int8_t>();
+    case DType::I16:
+      return f.template operator()<int16_t>();
+    case DType::I32:
+      return f.template operator()<int32_t>();
+    case DType::I64:
+      return f.template operator()<int64_t>();
     case DType::U8:
-    case DType::Bool: return f.template operator()<uint8_t>();
-    case DType::U16: return f.template operator()<uint16_t>();
-    case DType::U32: return f.template operator()<uint32_t>();
-    case DType::U64: return f.template operator()<uint64_t>();
-    default: return f.template operator()<float>();
+    case DType::Bool:
+      return f.template operator()<uint8_t>();
+    case DType::U16:
+      return f.template operator()<uint16_t>();
+    case DType::U32:
+      return f.template operator()<uint32_t>();
+    case DType::U64:
+      return f.template operator()<uint64_t>();
+    default:
+      return f.template operator()<float>();
   }
 }
 

@@ -16,9 +16,12 @@ INGOT_INLINE int64_t source_index(int64_t j, int64_t kept, int64_t mode) {
       j = ((j % period) + period) % period;
       return j < kept ? j : period - j;
     }
-    case kPadEdge: return j < 0 ? 0 : kept - 1;
-    case kPadWrap: return ((j % kept) + kept) % kept;
-    default: return -1;
+    case kPadEdge:
+      return j < 0 ? 0 : kept - 1;
+    case kPadWrap:
+      return ((j % kept) + kept) % kept;
+    default:
+      return -1;
   }
 }
 

@@ -13,9 +13,12 @@ struct Roi {
 
 double roi_at(const void* roi, int64_t dtype, int64_t i) {
   switch (static_cast<DType>(dtype)) {
-    case DType::F16: return static_cast<double>(widen(static_cast<const F16*>(roi)[i]));
-    case DType::F64: return static_cast<const double*>(roi)[i];
-    default: return static_cast<double>(static_cast<const float*>(roi)[i]);
+    case DType::F16:
+      return static_cast<double>(widen(static_cast<const F16*>(roi)[i]));
+    case DType::F64:
+      return static_cast<const double*>(roi)[i];
+    default:
+      return static_cast<double>(static_cast<const float*>(roi)[i]);
   }
 }
 
@@ -50,11 +53,11 @@ INGOT_INLINE T extrapolated(const ResizeParams& p) {
   return value;
 }
 
+// A row whose elements are single: `index` per output coordinate, or each element `repeat` times.
 template <class T>
-INGOT_INLINE void nearest_row(T* out, const T* in, const int64_t* index, const ResizeAxis& a, int64_t repeat, T border) {
-  if (!a.resized) {
-    copy_bytes(out, in, a.out * static_cast<int64_t>(sizeof(T)));
-  } else if (repeat == 2) {
+INGOT_INLINE void nearest_elements(T* out, const T* in, const int64_t* index, const ResizeAxis& a, int64_t repeat,
+                                   T border) {
+  if (repeat == 2) {
     for (int64_t i = 0; i < a.in; i++) out[2 * i] = out[2 * i + 1] = in[i];
   } else if (repeat > 0) {
     for (int64_t i = 0; i < a.in; i++)
@@ -65,20 +68,34 @@ INGOT_INLINE void nearest_row(T* out, const T* in, const int64_t* index, const R
 }
 
 template <class T>
+INGOT_INLINE void fill(T* out, int64_t n, T value) {
+  for (int64_t i = 0; i < n; i++) out[i] = value;
+}
+
+template <class T>
+INGOT_INLINE void nearest_blocks(T* out, const T* in, const int64_t* index, const ResizeAxis& a, int64_t block,
+                                 T border) {
+  for (int64_t o = 0; o < a.out; o++) {
+    if (index[o] < 0)
+      fill(out + o * block, block, border);
+    else
+      copy_bytes(out + o * block, in + index[o] * block, block * static_cast<int64_t>(sizeof(T)));
+  }
+}
+
+template <class T>
 INGOT_INLINE void nearest_rows(const KernelCall* call, const ResizeParams& p) {
   const int last = static_cast<int>(p.rank) - 1;
   const ResizeAxis& inner = p.axis[last];
   auto* index = static_cast<int64_t*>(call->scratch);
-  if (inner.resized && p.repeat == 0) {
-    const Roi roi = roi_of(call, p, inner);
-    for (int64_t o = 0; o < inner.out; o++) index[o] = nearest(p, inner, roi, o);
-  }
-  const T border = extrapolated<T>(p);
   Roi roi[kMaxResizeRank];
-  for (int d = 0; d < last; d++) roi[d] = roi_of(call, p, p.axis[d]);
+  for (int d = 0; d <= last; d++) roi[d] = roi_of(call, p, p.axis[d]);
+  for (int64_t o = 0; o < inner.out; o++) index[o] = nearest(p, inner, roi[last], o);
+  const T border = extrapolated<T>(p);
+  const int64_t row = inner.out * p.block;
   int64_t previous = -1;
   for (int64_t unit = call->begin; unit < call->end; unit++) {
-    T* out = static_cast<T*>(call->operand[2]) + unit * inner.out;
+    T* out = static_cast<T*>(call->operand[2]) + unit * row;
     int64_t source = 0, stride = 1, rest = unit;
     bool inside = true;
     for (int d = last - 1; d >= 0; d--) {
@@ -88,16 +105,17 @@ INGOT_INLINE void nearest_rows(const KernelCall* call, const ResizeParams& p) {
       stride *= p.axis[d].in;
       rest /= p.axis[d].out;
     }
-    source = (source + rest * stride) * inner.in;
-    if (!inside) {
-      for (int64_t o = 0; o < inner.out; o++) out[o] = border;
-      previous = -1;
-    } else if (source == previous) {
-      copy_bytes(out, out - inner.out, inner.out * static_cast<int64_t>(sizeof(T)));
-    } else {
-      nearest_row(out, static_cast<const T*>(call->operand[0]) + source, index, inner, p.repeat, border);
-      previous = source;
-    }
+    source = (source + rest * stride) * inner.in * p.block;
+    const T* in = static_cast<const T*>(call->operand[0]) + source;
+    if (!inside)
+      fill(out, row, border);
+    else if (source == previous)  // the row above, once more
+      copy_bytes(out, out - row, row * static_cast<int64_t>(sizeof(T)));
+    else if (p.block == 1)
+      nearest_elements(out, in, index, inner, p.repeat, border);
+    else
+      nearest_blocks(out, in, index, inner, p.block, border);
+    previous = inside ? source : -1;
   }
 }
 
@@ -142,13 +160,15 @@ void taps_of(const ResizeParams& p, const ResizeAxis& a, Roi roi, int64_t o, int
 
 // out[:] = sum_k weight[k] * in[index[k], :], rows of n elements.
 template <class S, class A>
-INGOT_INLINE void weighted_rows(A* out, const S* in, int64_t n, const int32_t* index, const A* weight, int64_t taps, A border) {
+INGOT_INLINE void weighted_rows(A* out, const S* in, int64_t n, const int32_t* index, const A* weight, int64_t taps,
+                                A border) {
   if (index[0] < 0) {
     for (int64_t i = 0; i < n; i++) out[i] = border;
     return;
   }
   const S *a = in + index[0] * n, *b = in + index[1] * n;
-  for (int64_t i = 0; i < n; i++) out[i] = weight[0] * static_cast<A>(widen(a[i])) + weight[1] * static_cast<A>(widen(b[i]));
+  for (int64_t i = 0; i < n; i++)
+    out[i] = weight[0] * static_cast<A>(widen(a[i])) + weight[1] * static_cast<A>(widen(b[i]));
   for (int64_t k = 2; k < taps; k++) {
     const S* c = in + index[k] * n;
     for (int64_t i = 0; i < n; i++) out[i] += weight[k] * static_cast<A>(widen(c[i]));
@@ -157,7 +177,8 @@ INGOT_INLINE void weighted_rows(A* out, const S* in, int64_t n, const int32_t* i
 
 // The same for rows of one element, all output coordinates of an axis.
 template <class A>
-INGOT_INLINE void weighted_elements(A* out, const A* in, int64_t n, const int32_t* index, const A* weight, int64_t taps, A border) {
+INGOT_INLINE void weighted_elements(A* out, const A* in, int64_t n, const int32_t* index, const A* weight, int64_t taps,
+                                    A border) {
   for (int64_t o = 0; o < n; o++, index += taps, weight += taps) {
     A sum = weight[0] * in[index[0] < 0 ? 0 : index[0]] + weight[1] * in[index[1] < 0 ? 0 : index[1]];
     for (int64_t k = 2; k < taps; k++) sum += weight[k] * in[index[k] < 0 ? 0 : index[k]];
@@ -172,7 +193,8 @@ INGOT_INLINE T from_sum(A x) {
     return narrow<T>(static_cast<Wide<T>>(x));
   } else {
     constexpr T low = T(-1) < T(0) ? T(T(1) << (sizeof(T) * 8 - 1)) : T(0), high = T(~low);
-    const A r = sizeof(A) == 4 ? static_cast<A>(__builtin_rintf(static_cast<float>(x))) : static_cast<A>(__builtin_rint(static_cast<double>(x)));
+    const A r = sizeof(A) == 4 ? static_cast<A>(__builtin_rintf(static_cast<float>(x)))
+                               : static_cast<A>(__builtin_rint(static_cast<double>(x)));
     if (!(r > static_cast<A>(low))) return low;
     return r >= static_cast<A>(high) ? high : static_cast<T>(r);
   }

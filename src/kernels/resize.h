@@ -12,14 +12,20 @@
 //   pytorch_half_pixel:    the same, -0.5 when the output has one element
 //   align_corners:         x = o * (in - 1) / (scale * in - 1)
 //   asymmetric:            x = o / scale
-//   tf_crop_and_resize:    x = (start + o * (end - start) / (scale * in - 1)) * (in - 1), and a constant where x is outside
+//   tf_crop_and_resize:    x = (start + o * (end - start) / (scale * in - 1)) * (in - 1), and a constant where x is
+//   outside
 #pragma once
 #include <cstdint>
 
 namespace ingot {
 
 enum ResizeTransform : int64_t {
-  kHalfPixel = 0, kHalfPixelSymmetric = 1, kPytorchHalfPixel = 2, kAlignCorners = 3, kAsymmetric = 4, kCropAndResize = 5,
+  kHalfPixel = 0,
+  kHalfPixelSymmetric = 1,
+  kPytorchHalfPixel = 2,
+  kAlignCorners = 3,
+  kAsymmetric = 4,
+  kCropAndResize = 5,
 };
 enum ResizeMode : int64_t { kNearest = 0, kLinear = 1, kCubic = 2 };
 enum NearestMode : int64_t { kRoundPreferFloor = 0, kRoundPreferCeil = 1, kFloor = 2, kCeil = 3 };
@@ -36,9 +42,10 @@ struct ResizeAxis {
 
 // Operands: in, roi (or null), out. Neighbouring dims that are not resized are one; `rank` dims follow `outer`.
 //
-// ingot_resize_nearest: a unit is a row, the last dim. Moves elements of `size` bytes.
-//   repeat: when > 0, the last dim repeats each element so many times.
-//   Scratch: out of the last dim * 8 bytes.
+// ingot_resize_nearest: moves blocks of `block` elements of `size` bytes, what follows the last resized dim. A unit is
+// a row
+//   of blocks along that dim. repeat: when > 0, each block of the row is repeated so many times.
+//   Scratch: 8 bytes for each output coordinate of the last dim.
 // ingot_resize (linear and cubic): a unit is one output coordinate of dim 0, which is resized, in one of `outer`; it
 //   holds all that follows. Scratch: two buffers of `buffer` accumulators (float, or double for f64 and wide integers),
 //   then for each resized dim 16 bytes per tap and output coordinate (dim 0: one coordinate).
@@ -47,7 +54,7 @@ struct ResizeParams {
   int64_t dtype, size;
   int64_t mode, transform, nearest_mode, antialias, exclude_outside;
   int64_t roi_dtype, roi_count;
-  int64_t repeat;
+  int64_t block, repeat;
   int64_t buffer;  // elements of each of the two scratch buffers
   double cubic_a, extrapolation;
   ResizeAxis axis[kMaxResizeRank];
@@ -57,14 +64,19 @@ struct ResizeParams {
 inline double resize_coordinate(const ResizeAxis& a, int64_t transform, double start, double end, int64_t o) {
   const double x = static_cast<double>(o), in = static_cast<double>(a.in), width = a.scale * in;
   switch (transform) {
-    case kAlignCorners: return width == 1 ? 0 : x * (in - 1) / (width - 1);
-    case kAsymmetric: return x / a.scale;
+    case kAlignCorners:
+      return width == 1 ? 0 : x * (in - 1) / (width - 1);
+    case kAsymmetric:
+      return x / a.scale;
     case kCropAndResize:
-      return (width == 1 ? (end - start) * (in - 1) / 2 : x * (end - start) * (in - 1) / (width - 1)) + start * (in - 1);
-    case kPytorchHalfPixel: return width == 1 ? -0.5 : (x + 0.5) / a.scale - 0.5;
+      return (width == 1 ? (end - start) * (in - 1) / 2 : x * (end - start) * (in - 1) / (width - 1)) +
+             start * (in - 1);
+    case kPytorchHalfPixel:
+      return width == 1 ? -0.5 : (x + 0.5) / a.scale - 0.5;
     case kHalfPixelSymmetric:
       return in / 2 * (1 - static_cast<double>(a.out) / width) + (x + 0.5) / a.scale - 0.5;
-    default: return (x + 0.5) / a.scale - 0.5;
+    default:
+      return (x + 0.5) / a.scale - 0.5;
   }
 }
 

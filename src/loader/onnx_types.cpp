@@ -10,6 +10,11 @@ namespace {
 
 constexpr int kMaxRank = 64;
 
+// "_" and "?" are how some exporters write that a dimension has no name.
+bool is_name(const std::string& text) {
+  return std::any_of(text.begin(), text.end(), [](unsigned char c) { return std::isalnum(c) || c >= 0x80; });
+}
+
 Shape read_shape(const onnx::TensorShapeProto& proto, const std::string& owner, Role role, SymbolNames& symbols) {
   if (proto.dim_size() > kMaxRank) invalid_model("has {} dimensions", proto.dim_size());
   Shape shape;
@@ -21,7 +26,7 @@ Shape read_shape(const onnx::TensorShapeProto& proto, const std::string& owner, 
       if (d.dim_value() < 0) invalid_model("has the negative dimension {}", d.dim_value());
       if (d.dim_value() > 0) elements = checked_mul(elements, d.dim_value());
       shape.emplace_back(d.dim_value());
-    } else if (d.has_dim_param() && !d.dim_param().empty()) {
+    } else if (d.has_dim_param() && is_name(d.dim_param())) {
       shape.push_back(symbols.dim(d.dim_param()));
     } else {
       shape.push_back(role == Role::Input ? symbols.dim(fmt::format("{}_dim{}", owner, i)) : Dim::unknown());

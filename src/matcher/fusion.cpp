@@ -43,8 +43,9 @@ const FusionRegistry& FusionRegistry::get() {
   static const FusionRegistry registry = [] {
     FusionRegistry r;
     register_all_fusions(r);
-    std::sort(r.fusions_.begin(), r.fusions_.end(),
-              [](const Fusion& a, const Fusion& b) { return std::tie(a.priority, a.name) < std::tie(b.priority, b.name); });
+    std::sort(r.fusions_.begin(), r.fusions_.end(), [](const Fusion& a, const Fusion& b) {
+      return std::tie(a.priority, a.name) < std::tie(b.priority, b.name);
+    });
     return r;
   }();
   return registry;

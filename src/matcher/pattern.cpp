@@ -49,13 +49,19 @@ class Matcher {
   // Matches p against t and goes on with `next`; when `next` fails, tries the other ways p fits.
   bool match(const Pattern& p, TensorId t, Match& m, const Next& next) {
     switch (p->kind) {
-      case Body::kValue: return bind(p->name, t, m, next);
-      case Body::kConstant: return e_.is_constant(t) && bind(p->name, t, m, next);
-      case Body::kScalar: return match_scalar(p->number, t, m, next);
-      case Body::kOp: return match_op(p, t, m, next);
+      case Body::kValue:
+        return bind(p->name, t, m, next);
+      case Body::kConstant:
+        return e_.is_constant(t) && bind(p->name, t, m, next);
+      case Body::kScalar:
+        return match_scalar(p->number, t, m, next);
+      case Body::kOp:
+        return match_op(p, t, m, next);
       case Body::kProduct:
-      case Body::kSum: return match_parts(p, t, m, next);
-      case Body::kInverse: return false;  // only as a part
+      case Body::kSum:
+        return match_parts(p, t, m, next);
+      case Body::kInverse:
+        return false;  // only as a part
       case Body::kAnyOf:
         for (const Pattern& alternative : p->parts)
           if (match(alternative, t, m, next)) return true;
@@ -95,7 +101,8 @@ class Matcher {
     Editor::Handle h = e_.producer(t);
     if (h == Editor::kNone) return false;
     const Node& n = e_.node(h);
-    if (!n.domain.empty() || std::find(p->operators.begin(), p->operators.end(), n.op) == p->operators.end()) return false;
+    if (!n.domain.empty() || std::find(p->operators.begin(), p->operators.end(), n.op) == p->operators.end())
+      return false;
     if (n.inputs.size() < p->parts.size() || n.outputs[0] != t) return false;
     Match with = m;
     with.nodes.push_back(h);
@@ -191,14 +198,14 @@ class Matcher {
 
 }  // namespace
 
-bool close(double a, double b) {
-  return a == b || std::fabs(a - b) <= 1e-4 * std::max(std::fabs(a), std::fabs(b));
-}
+bool close(double a, double b) { return a == b || std::fabs(a - b) <= 1e-4 * std::max(std::fabs(a), std::fabs(b)); }
 
 Pattern value(const std::string& name) { return make({.kind = Body::kValue, .name = name}); }
 Pattern constant(const std::string& name) { return make({.kind = Body::kConstant, .name = name}); }
 Pattern scalar(Number number) { return make({.kind = Body::kScalar, .number = std::move(number)}); }
-Pattern op(const std::string& operators, std::vector<Pattern> operands) { return op(operators, std::move(operands), ""); }
+Pattern op(const std::string& operators, std::vector<Pattern> operands) {
+  return op(operators, std::move(operands), "");
+}
 Pattern op(const std::string& operators, std::vector<Pattern> operands, const std::string& node_name) {
   Body body{.kind = Body::kOp, .name = node_name, .parts = std::move(operands)};
   for (size_t at = 0; at <= operators.size();) {
@@ -217,7 +224,9 @@ Pattern sum(Number constant, std::vector<Pattern> terms) {
 Pattern inverse(Pattern p) { return make({.kind = Body::kInverse, .parts = {std::move(p)}}); }
 Pattern any_of(std::vector<Pattern> parts) { return make({.kind = Body::kAnyOf, .parts = std::move(parts)}); }
 Pattern maybe(const std::string& name, Pattern p) { return any_of({op(name, {p}), p}); }
-Pattern named(const std::string& name, Pattern p) { return make({.kind = Body::kNamed, .name = name, .parts = {std::move(p)}}); }
+Pattern named(const std::string& name, Pattern p) {
+  return make({.kind = Body::kNamed, .name = name, .parts = {std::move(p)}});
+}
 
 std::optional<Match> find(const Editor& e, const Pattern& p, Editor::Handle root) {
   Match m;
@@ -232,17 +241,22 @@ std::optional<Match> find(const Editor& e, const Pattern& p, Editor::Handle root
 
 std::vector<std::string> root_operators(const Pattern& p) {
   switch (p->kind) {
-    case Body::kOp: return p->operators;
-    case Body::kProduct: return {"Mul", "Div", "Neg", "Reciprocal"};
-    case Body::kSum: return {"Add", "Sub", "Neg"};
-    case Body::kNamed: return root_operators(p->parts[0]);
+    case Body::kOp:
+      return p->operators;
+    case Body::kProduct:
+      return {"Mul", "Div", "Neg", "Reciprocal"};
+    case Body::kSum:
+      return {"Add", "Sub", "Neg"};
+    case Body::kNamed:
+      return root_operators(p->parts[0]);
     case Body::kAnyOf: {
       std::vector<std::string> out;
       for (const Pattern& part : p->parts)
         for (std::string& name : root_operators(part)) out.push_back(std::move(name));
       return out;
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 

@@ -29,16 +29,16 @@ class Pattern {
 
 // A number to find: this value within 1e-4 of it, or any value, which is kept under a name.
 struct Number {
-  Number(int v) : value(v) {}                  // NOLINT: numbers are numbers
-  Number(double v) : value(v) {}               // NOLINT
+  Number(int v) : value(v) {}                   // NOLINT: numbers are numbers
+  Number(double v) : value(v) {}                // NOLINT
   Number(const char* n) : value(0), name(n) {}  // NOLINT
   double value;
   std::string name;
 };
 
-Pattern value(const std::string& name);        // any tensor
-Pattern constant(const std::string& name);     // a tensor fixed in the model
-Pattern scalar(Number);                        // a constant with one element
+Pattern value(const std::string& name);     // any tensor
+Pattern constant(const std::string& name);  // a tensor fixed in the model
+Pattern scalar(Number);                     // a constant with one element
 // A node of ai.onnx with one of these operators ("Add", or "ReduceMean|ReduceSum"). Operands in order; Add, Mul, Max,
 // Min, And, Or, Equal take theirs in any order. Optional operands not mentioned are free.
 Pattern op(const std::string& operators, std::vector<Pattern> operands);

@@ -14,8 +14,10 @@ bool computes_with(DType t) {
     case DType::BF16:
     case DType::F32:
     case DType::F64:
-    case DType::Bool: return true;
-    default: return is_integer(t) && bits(t) >= 8;
+    case DType::Bool:
+      return true;
+    default:
+      return is_integer(t) && bits(t) >= 8;
   }
 }
 
@@ -138,7 +140,8 @@ TensorId only_escaping(const Editor& e, TensorId value, const std::vector<Handle
 
 }  // namespace
 
-Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, const std::function<bool(TensorId)>& allowed) {
+Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region,
+                       const std::function<bool(TensorId)>& allowed) {
   const std::vector<Handle> candidates = downstream(e, value);
   std::vector<Handle> nodes;
   auto ready = [&](Handle h) {
@@ -150,8 +153,8 @@ Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, const
   };
   auto fits = [&](Handle h) {
     std::vector<TensorId> more = region.new_operands(e.node(h));
-    return region.operands().size() - 1 + more.size() <= kMaxEpilogueOperands && region.size() < kMaxRegionInstructions &&
-           std::all_of(more.begin(), more.end(), allowed);
+    return region.operands().size() - 1 + more.size() <= kMaxEpilogueOperands &&
+           region.size() < kMaxRegionInstructions && std::all_of(more.begin(), more.end(), allowed);
   };
   auto snapshot = [&](TensorId result) {
     Epilogue out{nodes, result, {region.operands().begin() + 1, region.operands().end()}, ""};

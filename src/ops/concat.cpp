@@ -6,8 +6,9 @@ namespace {
 
 // Merges what two operands say about a dim that must be the same in both.
 Dim same_dim(InferContext& ctx, const Dim& a, const Dim& b, size_t operand, size_t d) {
-  ctx.require(!a.is_const() || !b.is_const() || a == b, "operand 0 has shape {} and operand {} {}: they differ in dim {}",
-              str(ctx.shape(0)), operand, str(ctx.shape(operand)), d);
+  ctx.require(!a.is_const() || !b.is_const() || a == b,
+              "operand 0 has shape {} and operand {} {}: they differ in dim {}", str(ctx.shape(0)), operand,
+              str(ctx.shape(operand)), d);
   return a.is_const() ? a : b.is_const() ? b : a;
 }
 
@@ -28,10 +29,11 @@ void infer(InferContext& ctx) {
   ctx.require(!out.empty(), "operand 0 is a scalar; operands need at least rank 1");
   const auto axis = static_cast<size_t>(ctx.axis(ctx.node.need_int("axis"), ctx.rank(0)));
   for (size_t i = 1; i < ctx.input_count(); i++) {
-    ctx.require(ctx.dtype(i) == ctx.dtype(0) || ctx.dtype(i) == DType::Undefined, "operand 0 is {} and operand {} is {}",
-                name(ctx.dtype(0)), i, name(ctx.dtype(i)));
+    ctx.require(ctx.dtype(i) == ctx.dtype(0) || ctx.dtype(i) == DType::Undefined,
+                "operand 0 is {} and operand {} is {}", name(ctx.dtype(0)), i, name(ctx.dtype(i)));
     const Shape& s = ctx.shape(i);
-    ctx.require(s.size() == out.size(), "operand 0 has shape {} and operand {} {}: the ranks differ", str(ctx.shape(0)), i, str(s));
+    ctx.require(s.size() == out.size(), "operand 0 has shape {} and operand {} {}: the ranks differ", str(ctx.shape(0)),
+                i, str(s));
     for (size_t d = 0; d < out.size(); d++) out[d] = d == axis ? out[d] + s[d] : same_dim(ctx, out[d], s[d], i, d);
   }
   if (out.size() == 1) concat_values(ctx);

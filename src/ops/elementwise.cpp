@@ -64,18 +64,6 @@ struct Loop {
   std::vector<std::vector<int64_t>> strides;  // [operand][dim], in elements
 };
 
-// Strides of a dense tensor of shape `from` walked over the index space `to`: 0 where it is broadcast.
-std::vector<int64_t> broadcast_strides(const std::vector<int64_t>& from, const std::vector<int64_t>& to) {
-  std::vector<int64_t> out(to.size(), 0);
-  int64_t step = 1;
-  for (size_t d = 0; d < from.size(); d++) {
-    const int64_t mine = from[from.size() - 1 - d];
-    if (mine != 1) out[to.size() - 1 - d] = step;
-    step *= mine;
-  }
-  return out;
-}
-
 // Drops dims of one element and merges neighbours that every operand walks as one.
 Loop collapse(const Loop& loop) {
   Loop out;
@@ -100,38 +88,6 @@ Loop collapse(const Loop& loop) {
     out.dims = {1};
     for (auto& s : out.strides) s = {1};
   }
-  return out;
-}
-
-EwiseParams fill_params(const Loop& loop, size_t inputs, size_t results) {
-  EwiseParams p{};
-  p.inputs = static_cast<int64_t>(inputs);
-  p.results = static_cast<int64_t>(results);
-  p.rank = static_cast<int64_t>(loop.dims.size());
-  std::copy(loop.dims.begin(), loop.dims.end(), p.dims);
-  for (size_t o = 0; o < loop.strides.size(); o++) {
-    std::copy(loop.strides[o].begin(), loop.strides[o].end(), p.strides[o]);
-    const int64_t inner = loop.strides[o].back();
-    p.inner_kind[o] = inner == 0 || inner == 1 ? inner : 2;
-  }
-  p.chunks = (loop.dims.back() + kEwiseChunk - 1) / kEwiseChunk;
-  return p;
-}
-
-// The expression with only the inputs it reads, in order; their old numbers in `used`.
-Expr compact(const Expr& expr, std::vector<size_t>& used) {
-  Expr live = expr;
-  live.remove_dead();
-  for (const ExprInstr& i : live.code)
-    if (i.kind == ExprInstr::kInput) used.push_back(static_cast<size_t>(i.input));
-  std::sort(used.begin(), used.end());
-  used.erase(std::unique(used.begin(), used.end()), used.end());
-  Expr out;
-  std::vector<int> map(expr.input_types.size(), -1);
-  for (size_t i : used) out.input_types.push_back(expr.input_types[i]);
-  for (size_t i = 0; i < used.size(); i++) map[used[i]] = out.input(static_cast<int>(i));
-  out.results = out.inline_expr(live, map);
-  out.result_types = live.result_types;
   return out;
 }
 
@@ -186,36 +142,77 @@ void lower_elementwise(LowerContext& ctx) {
   emit_elementwise(ctx, expr, inputs, results, ctx.out_dims(0));
 }
 
+std::vector<int64_t> broadcast_strides(const std::vector<int64_t>& from, const std::vector<int64_t>& to) {
+  std::vector<int64_t> out(to.size(), 0);
+  int64_t step = 1;
+  for (size_t d = 0; d < std::min(from.size(), to.size()); d++) {  // what is beyond can only be ones
+    const int64_t mine = from[from.size() - 1 - d];
+    if (mine != 1) out[to.size() - 1 - d] = step;
+    step *= mine;
+  }
+  return out;
+}
+
+Expr with_used_inputs(const Expr& expr, std::vector<size_t>& used) {
+  Expr live = expr;
+  live.remove_dead();
+  for (const ExprInstr& i : live.code)
+    if (i.kind == ExprInstr::kInput) used.push_back(static_cast<size_t>(i.input));
+  std::sort(used.begin(), used.end());
+  used.erase(std::unique(used.begin(), used.end()), used.end());
+  Expr out;
+  std::vector<int> map(expr.input_types.size(), -1);
+  for (size_t i : used) out.input_types.push_back(expr.input_types[i]);
+  for (size_t i = 0; i < used.size(); i++) map[used[i]] = out.input(static_cast<int>(i));
+  out.results = out.inline_expr(live, map);
+  out.result_types = live.result_types;
+  return out;
+}
+
+EwiseParams ewise_loop(const LowerContext& ctx, const std::vector<int64_t>& dims,
+                       const std::vector<std::vector<int64_t>>& strides, size_t results) {
+  const Loop loop = collapse({dims, strides});
+  if (strides.size() > kEwiseMaxOperands)
+    ctx.fail("has {} operands and results; one step takes {}", strides.size(), kEwiseMaxOperands);
+  if (loop.dims.size() > kEwiseMaxRank)
+    ctx.fail("broadcasts over {} separate dims; one step takes {}", loop.dims.size(), kEwiseMaxRank);
+  EwiseParams p{};
+  p.inputs = static_cast<int64_t>(strides.size() - results);
+  p.results = static_cast<int64_t>(results);
+  p.rank = static_cast<int64_t>(loop.dims.size());
+  std::copy(loop.dims.begin(), loop.dims.end(), p.dims);
+  for (size_t o = 0; o < loop.strides.size(); o++) {
+    std::copy(loop.strides[o].begin(), loop.strides[o].end(), p.strides[o]);
+    const int64_t inner = loop.strides[o].back();
+    p.inner_kind[o] = inner == 0 || inner == 1 ? inner : 2;
+  }
+  p.chunks = (loop.dims.back() + kEwiseChunk - 1) / kEwiseChunk;
+  return p;
+}
+
 Step& emit_elementwise(LowerContext& ctx, const Expr& expr, const std::vector<DenseOperand>& inputs,
                        const std::vector<Operand>& results, const std::vector<int64_t>& dims) {
   std::vector<size_t> used;
-  auto live = std::make_shared<Expr>(compact(expr, used));
-  Loop loop{dims, {}};
+  auto live = std::make_shared<Expr>(with_used_inputs(expr, used));
   Step& step = ctx.step("ingot_ewise");
+  std::vector<std::vector<int64_t>> strides;
   for (size_t i : used) {
     const std::vector<int64_t>& in = inputs[i].dims;
     if (step.in_place < 0 && in == dims && bits(expr.input_types[i]) == bits(live->result_types[0]))
       step.in_place = static_cast<int>(step.operands.size());
     step.operands.push_back(inputs[i].operand);
-    // Leading ones that the result does not have change nothing.
-    const size_t extra = in.size() > dims.size() ? in.size() - dims.size() : 0;
-    loop.strides.push_back(broadcast_strides({in.begin() + static_cast<int64_t>(extra), in.end()}, dims));
+    strides.push_back(broadcast_strides(in, dims));
   }
   for (const Operand& r : results) {
     step.operands.push_back(r);
-    loop.strides.push_back(broadcast_strides(dims, dims));
+    strides.push_back(broadcast_strides(dims, dims));
   }
-  loop = collapse(loop);
-  if (step.operands.size() > kEwiseMaxOperands)
-    ctx.fail("has {} operands and results; one step takes {}", step.operands.size(), kEwiseMaxOperands);
-  if (loop.dims.size() > kEwiseMaxRank)
-    ctx.fail("broadcasts over {} separate dims; one step takes {}", loop.dims.size(), kEwiseMaxRank);
-  const EwiseParams p = fill_params(loop, used.size(), results.size());
+  const EwiseParams p = ewise_loop(ctx, dims, strides, results.size());
   step.params = params_of(p);
   step.structure = kEwiseStructure;
-  const int64_t elements = product_of(dims);
-  step.units = elements == 0 ? 0 : elements / loop.dims.back() * p.chunks;
-  step.grain = std::max<int64_t>(1, kGrainElements / std::clamp<int64_t>(loop.dims.back(), 1, kEwiseChunk));
+  const int64_t elements = product_of(dims), inner = p.dims[p.rank - 1];
+  step.units = elements == 0 ? 0 : elements / inner * p.chunks;
+  step.grain = std::max<int64_t>(1, kGrainElements / std::clamp<int64_t>(inner, 1, kEwiseChunk));
   step.scratch = static_cast<int64_t>(live->code.size()) * kInterpreterChunk * 8;
   step.expr = std::move(live);
   step.specialise = elements >= kEwiseChunk / 4;

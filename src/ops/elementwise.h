@@ -1,6 +1,7 @@
 // Element-wise operators: y[i] = f(x0[i], x1[i], ...) over broadcast operands, with f an Expr (graph/expr.h).
 // The table in elementwise_table.cpp says which f an ONNX operator is; everything else about them is shared.
 #pragma once
+#include "kernels/ewise.h"
 #include "ops/op.h"
 
 namespace ingot {
@@ -24,6 +25,16 @@ struct DenseOperand {
 };
 Step& emit_elementwise(LowerContext&, const Expr&, const std::vector<DenseOperand>& inputs,
                        const std::vector<Operand>& results, const std::vector<int64_t>& dims);
+
+// The expression over only those of its inputs that it reads, in order; `used` gets their old numbers.
+Expr with_used_inputs(const Expr&, std::vector<size_t>& used);
+
+// Strides of a dense tensor of shape `from` walked over the index space `to`: 0 where it is broadcast.
+std::vector<int64_t> broadcast_strides(const std::vector<int64_t>& from, const std::vector<int64_t>& to);
+// The loop over `dims` with the strides of its inputs and then its results: dims of one element dropped, neighbours
+// that every operand walks as one merged. Fails on too many operands or dims.
+EwiseParams ewise_loop(const LowerContext&, const std::vector<int64_t>& dims,
+                       const std::vector<std::vector<int64_t>>& strides, size_t results);
 
 // The expression on known integer values: each operand's elements as dims, already broadcast to `count` elements
 // (empty: not known). Elements that cannot be told are Dim::unknown().

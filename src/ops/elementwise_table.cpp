@@ -72,18 +72,37 @@ Expr direct_expr(const Node& node, const Types& types) {
   return finish(e, result);
 }
 
-// f(f(x0, x1), x2) ...: Min, Max, Sum, Mean
-int fold(Expr& e, const char* row) {
-  int result = e.input(0);
-  for (size_t i = 1; i < e.input_types.size(); i++) result = e.call(row, {result, e.input(static_cast<int>(i))});
-  return result;
+// f(f(x0, x1), x2) ...: Min, Max, Sum, Mean. `mean_of`: divide the sum by so many, 0 for not.
+Expr fold_expr(const Node& node, const Types& types, size_t mean_of) {
+  Expr e = start(types);
+  int r = e.input(0);
+  const char* row = node.op == "Min" ? "min" : node.op == "Max" ? "max" : "add";
+  for (size_t i = 1; i < types.size(); i++) r = e.call(row, {r, e.input(static_cast<int>(i))});
+  if (mean_of) r = e.call("div", {r, e.constant(static_cast<double>(mean_of), types[0])});
+  return finish(e, r);
 }
 Expr variadic_expr(const Node& node, const Types& types) {
   need_one_type(node, types);
-  Expr e = start(types);
-  int r = fold(e, node.op == "Min" ? "min" : node.op == "Max" ? "max" : "add");
-  if (node.op == "Mean") r = e.call("div", {r, e.constant(static_cast<double>(types.size()), types[0])});
-  return finish(e, r);
+  return fold_expr(node, types, node.op == "Mean" ? types.size() : 0);
+}
+
+// More operands than one step takes are folded in groups.
+void lower_variadic(LowerContext& ctx) {
+  constexpr size_t most = kEwiseMaxOperands - 1;
+  if (ctx.input_count() <= most) return lower_elementwise(ctx);
+  const auto dims = ctx.out_dims(0);
+  const DType dtype = ctx.in(0).dtype;
+  std::vector<DenseOperand> group;
+  for (size_t i = 0; i < ctx.input_count(); i++) {
+    group.push_back({ctx.input(i), ctx.dims(i)});
+    const bool last = i + 1 == ctx.input_count();
+    if (group.size() < most && !last) continue;
+    const Operand out = last ? ctx.output(0) : ctx.shared_temporary(byte_size(dtype, product(to_shape(dims)).value()));
+    const Expr e =
+        fold_expr(ctx.node, Types(group.size(), dtype), last && ctx.node.op == "Mean" ? ctx.input_count() : 0);
+    emit_elementwise(ctx, e, group, {out}, dims);
+    group = {{out, dims}};
+  }
 }
 
 // An activation with parameters: row(x, attr_0, attr_1).
@@ -215,44 +234,6 @@ Expr is_inf_expr(const Node& node, const Types& types) {
   return finish(e, r, DType::Bool);
 }
 
-// Types with one element in whole bytes that expressions compute with.
-bool plain(DType t) {
-  switch (t) {
-    case DType::F16:
-    case DType::BF16:
-    case DType::F32:
-    case DType::F64:
-    case DType::Bool:
-      return true;
-    default:
-      return is_integer(t) && bits(t) >= 8;
-  }
-}
-Expr cast_to(const Types& types, DType to) {
-  Expr e = start(types);
-  if (!plain(types[0]) || !plain(to)) return e;
-  int r = cast(e, e.input(0), to);
-  return finish(e, r, to);
-}
-Expr cast_expr(const Node& node, const Types& types) {
-  auto to = dtype_from_onnx(static_cast<int32_t>(node.need_int("to")));
-  if (!to) invalid_model("{}: attribute 'to' is {}, which is no element type", node.label(), node.need_int("to"));
-  return cast_to(types, *to);
-}
-Expr cast_like_expr(const Node&, const Types& types) { return cast_to(types, types[1]); }
-
-// Inference: the data as they are, and a mask that drops nothing.
-Expr dropout_expr(const Node& node, const Types& types) {
-  Expr e = start(types);
-  e.results = {e.input(0)};
-  e.result_types = {types[0]};
-  if (node.has_output(1)) {
-    e.results.push_back(e.constant(1, DType::Bool));
-    e.result_types.push_back(DType::Bool);
-  }
-  return e;
-}
-
 Expr fused_expr(const Node& node, const Types& types) {
   return parse_expr(node.get_string("expr", ""), types, result_dtypes(node));
 }
@@ -281,7 +262,8 @@ void register_elementwise_table(OpRegistry& registry) {
   };
   for (const Direct& d : kDirect)
     add(d.op, d.operands, d.operands, direct_expr, d.op == std::string("PRelu") ? infer_like_first : infer_elementwise);
-  for (const char* op : {"Min", "Max", "Sum", "Mean"}) add(op, 1, -1, variadic_expr, infer_elementwise);
+  for (const char* op : {"Min", "Max", "Sum", "Mean"})
+    registry.add({op, "", 1, -1, 1, 1, infer_elementwise, lower_variadic, variadic_expr});
   add("BitShift", 2, 2, shift_expr, infer_elementwise);
   add("Celu", 1, 1, celu_expr, infer_elementwise);
   add("Clip", 1, 3, clip_expr, infer_like_first);
@@ -298,16 +280,6 @@ void register_elementwise_table(OpRegistry& registry) {
   add("Swish", 1, 1, swish_expr, infer_elementwise);
   add("ThresholdedRelu", 1, 1, thresholded_relu_expr, infer_elementwise);
   add("Where", 3, 3, where_expr, infer_elementwise);
-  add("Cast", 1, 1, cast_expr, infer_elementwise);
-  add("CastLike", 2, 2, cast_like_expr, infer_like_first);
-  registry.add({.name = "Dropout",
-                .domain = "",
-                .min_inputs = 1,
-                .max_inputs = 3,
-                .max_outputs = 2,
-                .infer = infer_like_first,
-                .lower = lower_elementwise,
-                .expr = dropout_expr});
   registry.add({.name = "Elementwise",
                 .domain = "ingot",
                 .min_inputs = 1,

@@ -127,6 +127,11 @@ Value call(const ExprInstr& instr, const std::vector<Value>& at) {
   return on_dims(instr.op, arg(0).dim, arg(1).dim);
 }
 
+// A number the type cannot hold would have wrapped; nobody needs to know to what.
+Value in_range(const Value& v, DType dtype) {
+  return !v.is_number && v.dim.is_const() && is_integer(dtype) && !fits(v.dim.value(), dtype) ? kUnknown : v;
+}
+
 }  // namespace
 
 std::vector<Dim> eval_on_dims(const Expr& expr, int result, const std::vector<std::vector<Dim>>& operands,
@@ -141,7 +146,7 @@ std::vector<Dim> eval_on_dims(const Expr& expr, int result, const std::vector<st
       else if (instr.kind == ExprInstr::kConstant)
         at[i] = is_float(instr.dtype) ? of(instr.value, instr.dtype) : of(Dim(static_cast<int64_t>(instr.value)));
       else
-        at[i] = call(instr, at);
+        at[i] = in_range(call(instr, at), instr.dtype);
     }
     out.push_back(at[static_cast<size_t>(result)].dim);
   }

@@ -11,7 +11,8 @@ namespace {
 
 void infer_constant_of_shape(InferContext& ctx) {
   const ConstantPtr value = ctx.node.get_constant("value");
-  ctx.require(!value || value->elements() == 1, "the value has {} elements, it must have one", value ? value->elements() : 0);
+  ctx.require(!value || value->elements() == 1, "the value has {} elements, it must have one",
+              value ? value->elements() : 0);
   ctx.set_dtype(0, value ? value->dtype : DType::F32);
   const auto dims = ctx.values(0);
   if (!dims) {
@@ -53,10 +54,14 @@ void infer_eye_like(InferContext& ctx) {
 
 int64_t bits_of_one(const LowerContext& ctx, DType t) {
   switch (t) {
-    case DType::F32: return 0x3f800000;
-    case DType::F64: return 0x3ff0000000000000;
-    case DType::F16: return 0x3c00;
-    case DType::BF16: return 0x3f80;
+    case DType::F32:
+      return 0x3f800000;
+    case DType::F64:
+      return 0x3ff0000000000000;
+    case DType::F16:
+      return 0x3c00;
+    case DType::BF16:
+      return 0x3f80;
     default:
       if (!is_integer(t) && t != DType::Bool) ctx.fail("there is no diagonal of type {}", name(t));
       return 1;

@@ -54,7 +54,8 @@ void lower_gather(LowerContext& ctx) {
   const int64_t n = data[axis];
   if (auto i = known_index(ctx)) {
     if (*i < -n || *i >= n)
-      throw Error(ErrorKind::InvalidInput, fmt::format("{}: index {} is outside [{}, {})", ctx.node.label(), *i, -n, n));
+      throw Error(ErrorKind::InvalidInput,
+                  fmt::format("{}: index {} is outside [{}, {})", ctx.node.label(), *i, -n, n));
     const int64_t outer = product_of(data, 0, axis), inner = product_of(data, axis + 1);
     return emit_move(ctx, 0, 0, {{outer, inner}, {n * inner, 1}, {inner, 1}, (*i < 0 ? *i + n : *i) * inner, 0});
   }
@@ -74,8 +75,8 @@ void infer_gather_elements(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
   ctx.set_shape(0, ctx.shape(1));
   const Shape &data = ctx.shape(0), &indices = ctx.shape(1);
-  ctx.require(data.size() == indices.size() && !data.empty(),
-              "data {} and indices {} need the same rank, at least 1", str(data), str(indices));
+  ctx.require(data.size() == indices.size() && !data.empty(), "data {} and indices {} need the same rank, at least 1",
+              str(data), str(indices));
   const auto axis = static_cast<size_t>(ctx.axis(ctx.node.get_int("axis", 0), ctx.rank(0)));
   for (size_t d = 0; d < data.size(); d++)
     ctx.require(d == axis || !data[d].is_const() || !indices[d].is_const() || indices[d].value() <= data[d].value(),
@@ -106,17 +107,20 @@ void infer_gather_nd(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
   const Shape &data = ctx.shape(0), &indices = ctx.shape(1);
   const int64_t batch = ctx.node.get_int("batch_dims", 0);
-  ctx.require(!data.empty() && !indices.empty(), "data {} and indices {} need at least rank 1", str(data), str(indices));
-  ctx.require(batch >= 0 && batch < std::min(ctx.rank(0), ctx.rank(1)), "batch_dims {} does not fit data {} and indices {}",
-              batch, str(data), str(indices));
+  ctx.require(!data.empty() && !indices.empty(), "data {} and indices {} need at least rank 1", str(data),
+              str(indices));
+  ctx.require(batch >= 0 && batch < std::min(ctx.rank(0), ctx.rank(1)),
+              "batch_dims {} does not fit data {} and indices {}", batch, str(data), str(indices));
   for (int64_t d = 0; d < batch; d++) {
     const Dim &a = data[static_cast<size_t>(d)], &b = indices[static_cast<size_t>(d)];
-    ctx.require(!a.is_const() || !b.is_const() || a == b, "data {} and indices {} differ in batch dim {}", str(data), str(indices), d);
+    ctx.require(!a.is_const() || !b.is_const() || a == b, "data {} and indices {} differ in batch dim {}", str(data),
+                str(indices), d);
   }
   if (!indices.back().is_const()) return;  // decides the rank
   const int64_t depth = indices.back().value();
-  ctx.require(depth >= 0 && depth <= ctx.rank(0) - batch, "the last dim of indices {} is {}; data {} has {} dims to index",
-              str(indices), depth, str(data), ctx.rank(0) - batch);
+  ctx.require(depth >= 0 && depth <= ctx.rank(0) - batch,
+              "the last dim of indices {} is {}; data {} has {} dims to index", str(indices), depth, str(data),
+              ctx.rank(0) - batch);
   Shape out(indices.begin(), indices.end() - 1);
   out.insert(out.end(), data.begin() + batch + depth, data.end());
   ctx.set_shape(0, std::move(out));

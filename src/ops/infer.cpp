@@ -1,6 +1,7 @@
 // The contexts that infer and lower see, and the driver that runs infer on one node.
 #include <algorithm>
 
+#include "kernels/number.h"
 #include "ops/op.h"
 
 namespace ingot {
@@ -64,6 +65,8 @@ std::optional<double> InferContext::scalar(size_t i) const {
   if (info.constant && info.constant->elements() == 1) {
     if (info.dtype == DType::F32) return info.constant->as<float>()[0];
     if (info.dtype == DType::F64) return info.constant->as<double>()[0];
+    if (info.dtype == DType::F16) return kernel::widen(info.constant->as<kernel::F16>()[0]);
+    if (info.dtype == DType::BF16) return kernel::widen(info.constant->as<kernel::BF16>()[0]);
   }
   auto v = values_of(info);
   if (v && v->size() == 1 && (*v)[0].is_const()) return static_cast<double>((*v)[0].value());
@@ -111,7 +114,7 @@ Shape broadcast(const InferContext& ctx, const Shape& a, const Shape& b) {
     else if (y.is_const())
       r = y;
     else
-      r = Dim::unknown();
+      r = is_min_with(x, y) ? y : is_min_with(y, x) ? x : Dim::unknown();  // min(c, s) fits s only where it is s
   }
   return out;
 }

@@ -24,6 +24,17 @@ void widen(StridedCopy& c, int64_t& size) {
   size *= n;
 }
 
+// The order in which elements are copied is free: a short innermost dim that is not one piece of memory changes places
+// with the longest one, so that the innermost loop is long.
+void lengthen_rows(StridedCopy& c) {
+  const size_t last = c.dims.size() - 1;
+  if (c.dims[last] >= 8 || (c.src[last] == 1 && c.dst[last] == 1)) return;
+  const auto longest = static_cast<size_t>(std::max_element(c.dims.begin(), c.dims.end()) - c.dims.begin());
+  std::swap(c.dims[longest], c.dims[last]);
+  std::swap(c.src[longest], c.src[last]);
+  std::swap(c.dst[longest], c.dst[last]);
+}
+
 CopyParams copy_params(const StridedCopy& c, int64_t size) {
   CopyParams p{};
   p.rank = static_cast<int64_t>(c.dims.size());
@@ -98,8 +109,10 @@ void emit_copy(LowerContext& ctx, Operand src, Operand dst, int64_t size, const 
   widen(c, size);
   if (c.dims.size() > kMaxCopyRank)
     ctx.fail("moves data along {} separate dims, more than the {} that are supported", c.dims.size(), kMaxCopyRank);
+  const int64_t fast = transposed_dim(c, size);
+  if (fast < 0) lengthen_rows(c);
   CopyParams p = copy_params(c, size);
-  p.fast = transposed_dim(c, size);
+  p.fast = fast;
   Step& step = ctx.step(p.fast >= 0 ? "ingot_transpose" : "ingot_copy");
   step.operands = {src, dst};
   const int64_t inner = c.dims.back();
@@ -117,7 +130,8 @@ void emit_copy(LowerContext& ctx, Operand src, Operand dst, int64_t size, const 
 void emit_move(LowerContext& ctx, size_t out, size_t in, const StridedCopy& copy) {
   if (product_of(copy.dims) == 0) return;
   const StridedCopy c = simplified(copy);
-  const bool same_bytes = c.dims.size() == 1 && (c.dims[0] == 1 || (c.src[0] == 1 && c.dst[0] == 1)) && c.dst_offset == 0;
+  const bool same_bytes =
+      c.dims.size() == 1 && (c.dims[0] == 1 || (c.src[0] == 1 && c.dst[0] == 1)) && c.dst_offset == 0;
   const int64_t size = element_bytes(ctx, ctx.in(in).dtype);
   if (same_bytes)
     ctx.view(out, in, c.src_offset * size);

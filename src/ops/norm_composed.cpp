@@ -1,5 +1,5 @@
-// Normalisations made of reductions and element-wise steps: Softmax and LogSoftmax along any axis,
-// BatchNormalization, LpNormalization, MeanVarianceNormalization.
+// Normalisations made of reductions and element-wise steps: BatchNormalization, LpNormalization,
+// MeanVarianceNormalization.
 #include <algorithm>
 #include <numeric>
 
@@ -45,21 +45,6 @@ void infer_axis(InferContext& ctx) {
 int64_t axis_of(const LowerContext& ctx) {
   const int64_t axis = ctx.node.get_int("axis", -1);
   return axis < 0 ? axis + static_cast<int64_t>(ctx.dims(0).size()) : axis;
-}
-
-// softmax x = e / sum e, e = exp(x - max x);  log softmax x = x - log sum exp x
-void lower_softmax(LowerContext& ctx) {
-  const auto dims = ctx.dims(0);
-  const DType t = ctx.in(0).dtype;
-  const DenseOperand x = {ctx.input(0), dims};
-  const std::vector<int64_t> axes = dims.empty() ? std::vector<int64_t>{} : std::vector{axis_of(ctx)};
-  if (ctx.node.op == "LogSoftmax") {
-    apply(ctx, "sub(x0, x1)", t, {x, reduced(ctx, x, t, axes, kReduceLogSumExp)}, ctx.output(0), dims);
-    return;
-  }
-  const DenseOperand highest = reduced(ctx, x, t, axes, kReduceMax), e = temporary(ctx, t, dims);
-  apply(ctx, "exp(sub(x0, x1))", t, {x, highest}, e.operand, dims);
-  apply(ctx, "div(x0, x1)", t, {e, reduced(ctx, e, t, axes, kReduceSum)}, ctx.output(0), dims);
 }
 
 // x / |x|_p, and 0 where that is 0 / 0
@@ -157,8 +142,6 @@ void lower_batch_norm(LowerContext& ctx) {
 }  // namespace
 
 void register_norm_composed(OpRegistry& r) {
-  r.add({"Softmax", "", 1, 1, 1, 1, infer_axis, with_halves<lower_softmax>});
-  r.add({"LogSoftmax", "", 1, 1, 1, 1, infer_axis, with_halves<lower_softmax>});
   r.add({"LpNormalization", "", 1, 1, 1, 1, infer_lp, with_halves<lower_lp>});
   r.add({"MeanVarianceNormalization", "", 1, 1, 1, 1, infer_mvn, with_halves<lower_mvn>});
   r.add({"BatchNormalization", "", 5, 5, 1, 3, infer_batch_norm, with_halves<lower_batch_norm>});

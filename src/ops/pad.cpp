@@ -32,7 +32,8 @@ void infer(InferContext& ctx) {
     axes = *given;
   }
   const size_t n = axes.size();
-  ctx.require(!pads || pads->size() == 2 * n, "{} pads for {} axes: there must be two for each", pads ? pads->size() : 0, n);
+  ctx.require(!pads || pads->size() == 2 * n, "{} pads for {} axes: there must be two for each",
+              pads ? pads->size() : 0, n);
   const auto at = normalized_axes(ctx, axes, ctx.rank(0));
   for (size_t i = 0; i < n; i++) {
     const auto d = static_cast<size_t>(at[i]);
@@ -44,8 +45,8 @@ void infer(InferContext& ctx) {
     out[d] = in[d] + before + after;
     if (!in[d].is_const() || !before.is_const() || !after.is_const()) continue;
     const Dim kept = in[d] + min(before, 0) + min(after, 0);
-    ctx.require(kept.value() >= 0, "pads {} and {} remove more than the {} elements of axis {}", before.str(), after.str(),
-                in[d].str(), d);
+    ctx.require(kept.value() >= 0, "pads {} and {} remove more than the {} elements of axis {}", before.str(),
+                after.str(), in[d].str(), d);
     ctx.require(*mode == kPadConstant || kept.value() > 0 || out[d].is(0),
                 "axis {} of {} has nothing to pad with in mode '{}'", d, str(in), ctx.node.get_string("mode", ""));
   }
@@ -79,7 +80,8 @@ void lower(LowerContext& ctx) {
   PadParams p{};
   const size_t n = pads.size() / 2;
   for (size_t i = 0; i < n; i++) {
-    const auto d = ctx.has(3) ? static_cast<size_t>(normalized_axes(ctx.values(3), static_cast<int64_t>(in.size()))[i]) : i;
+    const auto d =
+        ctx.has(3) ? static_cast<size_t>(normalized_axes(ctx.values(3), static_cast<int64_t>(in.size()))[i]) : i;
     const int64_t before = pads[i], after = pads[i + n];
     dims[d].kept += std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
     dims[d].before = std::max<int64_t>(before, 0);
@@ -89,7 +91,8 @@ void lower(LowerContext& ctx) {
   dims = merged(dims, p.mode);
   p.size = element_bytes(ctx, ctx.in(0).dtype);
   if (dims.empty() || (dims.size() == 1 && !dims[0].padded())) return ctx.view(0, 0, p.offset * p.size);
-  if (dims.size() > kMaxPadRank) ctx.fail("pads {} separate dims, more than the {} supported", dims.size(), kMaxPadRank);
+  if (dims.size() > kMaxPadRank)
+    ctx.fail("pads {} separate dims, more than the {} supported", dims.size(), kMaxPadRank);
   p.rank = static_cast<int64_t>(dims.size());
   for (size_t d = 0; d < dims.size(); d++) {
     p.dims[d] = dims[d].out;

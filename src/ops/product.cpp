@@ -49,39 +49,14 @@ void fold_batch(Batch& batch, int64_t& m, const Product& p) {
   }
 }
 
-// How an operand broadcast to [batch..., m, n] is read at (row, column), where row counts through all batches.
-std::optional<EpilogueOperand> epilogue_operand(const std::vector<int64_t>& from, const Product& p) {
-  std::vector<int64_t> rows = p.batch;
-  rows.push_back(p.m);
-  if (from.size() > rows.size() + 1) return std::nullopt;
-  EpilogueOperand out{0, !from.empty() && from.back() != 1 ? 1 : 0};
-  int64_t stride = from.empty() ? 1 : from.back(), walked = 1;  // `walked` rows lie between neighbours of this dim
-  bool first = true;
-  for (size_t d = 1; d <= rows.size(); d++) {
-    const int64_t size = rows[rows.size() - d];
-    const int64_t mine = d < from.size() ? from[from.size() - 1 - d] : 1;
-    if (size != 1) {
-      const int64_t here = mine == 1 ? 0 : stride;
-      if (first) {
-        if (here % walked != 0) return std::nullopt;
-        out.row_stride = here / walked;
-        first = false;
-      } else if (here != out.row_stride * walked) {
-        return std::nullopt;
-      }
-    }
-    stride *= mine;
-    walked *= size;
-  }
-  return out;
-}
-
 bool fused_epilogue(const Expr& expr, const Product& p, const std::vector<DenseOperand>& extras,
                     std::vector<EpilogueOperand>& operands) {
   if (p.dtype != DType::F32 || extras.size() > kernel::kMaxEpilogueOperands) return false;
   if (!expr.results.empty() && expr.result_types[0] != DType::F32) return false;
-  for (size_t i = 0; i < extras.size(); i++) {
-    auto o = epilogue_operand(extras[i].dims, p);
+  std::vector<int64_t> rows = p.batch;
+  rows.push_back(p.m);
+  for (const DenseOperand& e : extras) {
+    auto o = epilogue_operand(e.dims, rows);
     if (!o) return false;
     operands.push_back(*o);
   }
@@ -93,6 +68,7 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   GemmParams g{};
   g.panel = p.b_panel ? p.b_panel : kernel::gemm_panel(p.n);
   g.b_packed = p.b_panel != 0;
+  g.a_packing = p.a.col != 1;
   g.k_slice = kernel::gemm_k_slice(p.k);
   g.m_blocks = kernel::gemm_m_blocks(m);
   g.m = m;
@@ -110,6 +86,7 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
     g.b_batch[d] = d < missing ? 0 : batch.b[d - missing];
     g.c_batch[d] = d < missing ? 0 : batch.c[d - missing];
   }
+  g.extras = static_cast<int64_t>(operands.size());
   std::copy(operands.begin(), operands.end(), g.extra);
   Step& s = ctx.step("ingot_gemm_f32");
   s.operands = {p.a.operand, p.b.operand, out};
@@ -173,6 +150,30 @@ void emit_product(LowerContext& ctx, const Product& p, const Expr& expr, const s
     inputs.insert(inputs.end(), extras.begin(), extras.end());
     emit_elementwise(ctx, expr, inputs, {out}, dims);
   }
+}
+
+std::optional<EpilogueOperand> epilogue_operand(const std::vector<int64_t>& from, const std::vector<int64_t>& rows) {
+  if (from.size() > rows.size() + 1) return std::nullopt;
+  EpilogueOperand out{0, !from.empty() && from.back() != 1 ? 1 : 0};
+  int64_t stride = from.empty() ? 1 : from.back(), walked = 1;  // `walked` rows lie between neighbours of this dim
+  bool first = true;
+  for (size_t d = 1; d <= rows.size(); d++) {
+    const int64_t size = rows[rows.size() - d];
+    const int64_t mine = d < from.size() ? from[from.size() - 1 - d] : 1;
+    if (size != 1) {
+      const int64_t here = mine == 1 ? 0 : stride;
+      if (first) {
+        if (here % walked != 0) return std::nullopt;
+        out.row_stride = here / walked;
+        first = false;
+      } else if (here != out.row_stride * walked) {
+        return std::nullopt;
+      }
+    }
+    stride *= mine;
+    walked *= size;
+  }
+  return out;
 }
 
 Expr parse_epilogue(const Node& node, DType dtype, const std::vector<DType>& extras) {

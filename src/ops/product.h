@@ -4,6 +4,7 @@
 // ingot_matmul_any into a temporary and then an element-wise step, where an extra operand is broadcast in a way the
 // epilogue cannot follow or the types differ.
 #pragma once
+#include "kernels/hooks.h"
 #include "ops/elementwise.h"
 
 namespace ingot {
@@ -26,6 +27,11 @@ struct Product {
 // `expr` over x0 = the product and x1, x2, ... = extras, broadcast to [batch..., m, n]; no results: none.
 void emit_product(LowerContext&, const Product&, const Expr& expr, const std::vector<DenseOperand>& extras,
                   Operand out);
+
+// How an operand broadcast to [rows..., n] is read at (row, column), where row counts through all of `rows`; nothing
+// where that is not one stride.
+std::optional<kernel::EpilogueOperand> epilogue_operand(const std::vector<int64_t>& from,
+                                                        const std::vector<int64_t>& rows);
 
 // The result type of an epilogue over a product of type `dtype`, and its expression.
 Expr parse_epilogue(const Node&, DType dtype, const std::vector<DType>& extras);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "kernels/ewise_reduce.h"
+#include "kernels/interpreter.h"
 #include "ops/elementwise.h"
 #include "ops/layout.h"
 #include "ops/via_f32.h"
@@ -169,23 +171,59 @@ ReduceParams split_dims(const LowerContext& ctx, const std::vector<int64_t>& dim
   return p;
 }
 
+// The expression reduced as it is computed.
+void emit_ewise_reduce(LowerContext& ctx, const Reduction& r, const std::vector<int64_t>& dims,
+                       const std::vector<DenseOperand>& inputs, Operand out) {
+  std::vector<size_t> used;
+  auto expr = std::make_shared<Expr>(with_used_inputs(r.pre, used));
+  std::vector<std::vector<int64_t>> strides;
+  Step& s = ctx.step("ingot_ewise_reduce");
+  for (size_t i : used) {
+    s.operands.push_back(inputs[i].operand);
+    strides.push_back(broadcast_strides(inputs[i].dims, dims));
+  }
+  s.operands.push_back(out);
+  auto kept = dims;
+  for (int64_t a : r.axes) kept[static_cast<size_t>(a)] = 1;
+  strides.push_back(broadcast_strides(kept, dims));
+  EwiseReduceParams p{};
+  p.kind = r.kind;
+  p.space = ewise_loop(ctx, dims, strides, 1);
+  const int64_t last = p.space.rank - 1, results = product_of(kept), elements = product_of(dims);
+  p.inner_kept = p.space.strides[used.size()][last] != 0;
+  p.space.strides[used.size()][last] = p.space.inner_kind[used.size()] = 1;  // values of a row are dense in scratch
+  p.count = results ? elements / results : 0;
+  s.params = params_of(p);
+  s.structure = kEwiseReduceStructure;
+  const int64_t width = p.space.dims[last];
+  s.units =
+      p.inner_kept && width ? results / width * ((width + kEwiseReduceColumns - 1) / kEwiseReduceColumns) : results;
+  s.grain = grain_for(4 * p.count * (p.inner_kept ? std::min(width, kEwiseReduceColumns) : 1));
+  s.scratch = kEwiseReduceScratch + static_cast<int64_t>(expr->code.size()) * kInterpreterChunk * 8;
+  s.expr = std::move(expr);
+  s.specialise = elements >= kEwiseReduceStretch;
+}
+
 void lower_reduction(LowerContext& ctx, const Reduction& r, const std::vector<int64_t>& dims,
                      const std::vector<DenseOperand>& inputs) {
   const DType dtype = r.pre.result_types[0];
   auto pre = native_pre(r.pre);
   auto post = native_post(r.post);
   if (pre && (!reduce_has_pre(r.kind, *pre) || dims != inputs[0].dims)) pre.reset();
-  Operand in = inputs[0].operand;
-  if (!pre || r.pre.input_types[0] != dtype) {
-    in = ctx.shared_temporary(byte_size(dtype, product_of(dims)));
-    emit_elementwise(ctx, r.pre, inputs, {in}, dims);
-    pre = kPreNone;
-  }
-  const bool finish = !post || r.post.result_types[0] != dtype;
+  const bool native = pre && r.pre.input_types[0] == dtype, stored = r.post.result_types[0] == dtype;
+  const bool last = stored && (native ? post.has_value() : post == kPostNone);  // the reduction writes the result
   const auto out_dims = ctx.out_dims(0);
-  Operand out = finish ? ctx.shared_temporary(byte_size(dtype, product_of(out_dims))) : ctx.output(0);
-  emit_reduce(ctx, in, dims, out, dtype, r.axes, r.kind, *pre, finish ? kPostNone : *post);
-  if (finish) emit_elementwise(ctx, r.post, {{out, out_dims}}, {ctx.output(0)}, out_dims);
+  const Operand out = last ? ctx.output(0) : ctx.shared_temporary(byte_size(dtype, product_of(out_dims)));
+  if (native) {
+    emit_reduce(ctx, inputs[0].operand, dims, out, dtype, r.axes, r.kind, *pre, last ? *post : kPostNone);
+  } else if (dtype == DType::F32 && product_of(dims) > 0) {
+    emit_ewise_reduce(ctx, r, dims, inputs, out);
+  } else {
+    const Operand values = ctx.shared_temporary(byte_size(dtype, product_of(dims)));
+    emit_elementwise(ctx, r.pre, inputs, {values}, dims);
+    emit_reduce(ctx, values, dims, out, dtype, r.axes, r.kind);
+  }
+  if (!last) emit_elementwise(ctx, r.post, {{out, out_dims}}, {ctx.output(0)}, out_dims);
 }
 
 void lower_plain_standard(LowerContext& ctx) {

@@ -16,8 +16,9 @@ Shape requested_shape(InferContext& ctx, const std::vector<Dim>& wanted, size_t&
   for (size_t i = 0; i < wanted.size(); i++) {
     const Dim& d = wanted[i];
     if (d.is(0) && !allow_zero) {
-      ctx.require(i < in.size(), "dim {} of the new shape {} is 0, meaning \"as in the input\", but the input {} has only {} dims",
-                  i, str(wanted), str(in), in.size());
+      ctx.require(i < in.size(),
+                  "dim {} of the new shape {} is 0, meaning \"as in the input\", but the input {} has only {} dims", i,
+                  str(wanted), str(in), in.size());
       out.push_back(in[i]);
       continue;
     }
@@ -68,7 +69,8 @@ void infer_reshape(InferContext& ctx) {
     const bool exact = total.is_const() && rest.is_const();
     if (exact)
       ctx.require(rest.value() != 0 ? total.value() % rest.value() == 0 : total.value() == 0,
-                  "{} cannot be reshaped to {}: {} elements do not divide by {}", str(in), str(*wanted), total.str(), rest.str());
+                  "{} cannot be reshaped to {}: {} elements do not divide by {}", str(in), str(*wanted), total.str(),
+                  rest.str());
     out[free_dim] = exact && rest.is(0) ? Dim(0) : floor_div(total, rest);
   }
   const Dim before = product(in), after = product(out);
@@ -95,7 +97,8 @@ void infer_squeeze(InferContext& ctx) {
     if (!axes) return;
     for (int64_t a : normalized_axes(ctx, *axes, ctx.rank(0))) {
       const Dim& d = in[static_cast<size_t>(a)];
-      ctx.require(!d.is_const() || d.is(1), "axis {} of {} has size {}; only a size of 1 can be squeezed", a, str(in), d.str());
+      ctx.require(!d.is_const() || d.is(1), "axis {} of {} has size {}; only a size of 1 can be squeezed", a, str(in),
+                  d.str());
       drop[static_cast<size_t>(a)] = true;
     }
   } else {
@@ -116,7 +119,8 @@ void infer_unsqueeze(InferContext& ctx) {
   const auto axes = ctx.values(1);
   if (!axes) {
     const Shape& s = ctx.shape(1);
-    if (s.size() == 1 && s[0].is_const()) ctx.set_shape(0, Shape(in.size() + static_cast<size_t>(s[0].value()), Dim::unknown()));
+    if (s.size() == 1 && s[0].is_const())
+      ctx.set_shape(0, Shape(in.size() + static_cast<size_t>(s[0].value()), Dim::unknown()));
     return;
   }
   const size_t rank = in.size() + axes->size();

@@ -1,5 +1,5 @@
-// Resize (kernels/resize.h). scales, sizes and roi name all axes or those in `axes`. With channels_last=1, which the
-// layout pass sets, axes still count as in [N, C, spatial...] while the tensor is stored as [N, spatial..., C].
+// Resize (kernels/resize.h). scales, sizes and roi name all dims of the tensor as it lies in memory, or those in
+// `axes`; any dims can be resized, so channels_last, which the layout pass notes, makes no difference here.
 #include "kernels/resize.h"
 
 #include <algorithm>
@@ -18,25 +18,25 @@ std::optional<int64_t> choice(const std::string& value, std::initializer_list<co
   }
   return std::nullopt;
 }
-std::optional<int64_t> mode_of(const Node& n) { return choice(n.get_string("mode", "nearest"), {"nearest", "linear", "cubic"}); }
+std::optional<int64_t> mode_of(const Node& n) {
+  return choice(n.get_string("mode", "nearest"), {"nearest", "linear", "cubic"});
+}
 std::optional<int64_t> transform_of(const Node& n) {
   return choice(n.get_string("coordinate_transformation_mode", "half_pixel"),
-                {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize"});
+                {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+                 "tf_crop_and_resize"});
 }
 std::optional<int64_t> nearest_mode_of(const Node& n) {
-  return choice(n.get_string("nearest_mode", "round_prefer_floor"), {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
+  return choice(n.get_string("nearest_mode", "round_prefer_floor"),
+                {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
 }
 
-// The axes that scales, sizes and roi name, as dims of the tensor in memory.
+// The axes that scales, sizes and roi name.
 std::vector<int64_t> named_axes(const Node& node, int64_t rank) {
   std::vector<int64_t> axes = node.get_ints("axes");
   if (axes.empty())
     for (int64_t d = 0; d < rank; d++) axes.push_back(d);
-  for (int64_t& a : axes) {
-    if (a < 0) a += rank;
-    if (node.get_int("channels_last", 0) != 0 && a > 0) a = a == 1 ? rank - 1 : a - 1;
-  }
-  return axes;
+  return normalized_axes(axes, rank);
 }
 
 // An optional operand given as an empty tensor is absent.
@@ -86,7 +86,8 @@ void check_attributes(InferContext& ctx, int64_t rank) {
   std::vector<Dim> axes = to_shape(n.get_ints("axes"));
   normalized_axes(ctx, axes, rank);
   const std::string policy = n.get_string("keep_aspect_ratio_policy", "stretch");
-  ctx.require(choice(policy, {"stretch", "not_larger", "not_smaller"}).has_value(), "keep_aspect_ratio_policy '{}' is not known", policy);
+  ctx.require(choice(policy, {"stretch", "not_larger", "not_smaller"}).has_value(),
+              "keep_aspect_ratio_policy '{}' is not known", policy);
 }
 
 void infer(InferContext& ctx) {
@@ -98,7 +99,8 @@ void infer(InferContext& ctx) {
   ctx.require(has_sizes || has_scales, "needs scales or sizes");
   Shape out = in;
   auto set = [&](size_t count, auto&& size_of) {
-    ctx.require(count == axes.size(), "{} {} for {} axes of {}", count, has_sizes ? "sizes" : "scales", axes.size(), str(in));
+    ctx.require(count == axes.size(), "{} {} for {} axes of {}", count, has_sizes ? "sizes" : "scales", axes.size(),
+                str(in));
     for (size_t i = 0; i < count; i++) out[static_cast<size_t>(axes[i])] = size_of(i);
   };
   if (has_sizes) {
@@ -111,13 +113,15 @@ void infer(InferContext& ctx) {
     if (!scales && ctx.at_run_time()) throw ValuesNeeded{2};
     set(scales ? scales->size() : axes.size(), [&](size_t i) {
       if (!scales) return Dim::unknown();
-      ctx.require((*scales)[i] > 0 && (*scales)[i] < 0x1p31, "scale {} of axis {} is not a positive number", (*scales)[i], i);
+      ctx.require((*scales)[i] > 0 && (*scales)[i] < 0x1p31, "scale {} of axis {} is not a positive number",
+                  (*scales)[i], i);
       return scaled(in[static_cast<size_t>(axes[i])], (*scales)[i]);
     });
   }
   product(out);
   for (size_t d = 0; d < in.size(); d++)
-    ctx.require(!in[d].is(0) || !out[d].is_const() || out[d].is(0), "{} cannot be resized to {}: dim {} is empty", str(in), str(out), d);
+    ctx.require(!in[d].is(0) || !out[d].is_const() || out[d].is(0), "{} cannot be resized to {}: dim {} is empty",
+                str(in), str(out), d);
   ctx.set_shape(0, std::move(out));
 }
 
@@ -169,7 +173,7 @@ void set_axes(const LowerContext& ctx, const std::vector<ResizeAxis>& dims, Resi
 // How often the last dim repeats each element when that is all it does; 0 otherwise.
 int64_t repeats(const ResizeParams& p) {
   const ResizeAxis& a = p.axis[p.rank - 1];
-  if (!a.resized || a.roi >= 0 || p.transform == kCropAndResize || a.out % a.in != 0) return 0;
+  if (a.roi >= 0 || p.transform == kCropAndResize || a.out % a.in != 0) return 0;
   const int64_t n = a.out / a.in;
   for (int64_t o = 0; o < a.out; o++)
     if (nearest_index(a, p.nearest_mode, resize_coordinate(a, p.transform, 0, 1, o)) != o / n) return 0;
@@ -178,12 +182,14 @@ int64_t repeats(const ResizeParams& p) {
 
 void lower_nearest(LowerContext& ctx, ResizeParams& p) {
   Step& step = ctx.step("ingot_resize_nearest");
+  p.block = 1;
+  if (!p.axis[p.rank - 1].resized) p.block = p.axis[--p.rank].in;
   p.repeat = repeats(p);
   const ResizeAxis& last = p.axis[p.rank - 1];
   step.operands = {ctx.input(0), ctx.input(1), ctx.output(0)};
-  step.units = product_of(ctx.out_dims(0)) / last.out;
-  step.grain = grain_for(last.out * p.size);
-  step.scratch = last.resized ? last.out * 8 : 0;
+  step.units = product_of(ctx.out_dims(0)) / (last.out * p.block);
+  step.grain = grain_for(last.out * p.block * p.size);
+  step.scratch = last.out * 8;
   step.params = params_of(p);
 }
 
@@ -194,7 +200,8 @@ int64_t tap_count(const ResizeAxis& a, const ResizeParams& p) {
 
 void lower_interpolation(LowerContext& ctx, ResizeParams& p) {
   const DType dtype = ctx.in(0).dtype;
-  if (!is_integer(dtype) && (!is_float(dtype) || bits(dtype) < 16)) ctx.fail("cannot interpolate elements of type {}", name(dtype));
+  if (!is_integer(dtype) && (!is_float(dtype) || bits(dtype) < 16))
+    ctx.fail("cannot interpolate elements of type {}", name(dtype));
   int64_t slab = 1, result = 1;
   for (int64_t d = 1; d < p.rank; d++) slab *= p.axis[d].in, result *= p.axis[d].out;
   // What a pass leaves: output sizes up to its dim, input sizes after it.

@@ -62,8 +62,8 @@ std::optional<std::vector<Dim>> list(InferContext& ctx, size_t operand, size_t n
   return out;
 }
 
-StridedCopy slice_copy(const std::vector<int64_t>& in, const std::vector<int64_t>& out, const std::vector<int64_t>& start,
-                       const std::vector<int64_t>& step) {
+StridedCopy slice_copy(const std::vector<int64_t>& in, const std::vector<int64_t>& out,
+                       const std::vector<int64_t>& start, const std::vector<int64_t>& step) {
   StridedCopy c{out, strides_of(in), strides_of(out), 0, 0};
   for (size_t d = 0; d < in.size(); d++) {
     if (out[d] == 0) continue;
@@ -88,7 +88,8 @@ Slicing slicing(InferContext& ctx) {
     return s;
   }
   ctx.require(axes->size() == n || (!starts && !ends), "{} starts but {} axes", n, axes->size());
-  ctx.require(!steps || !ctx.has(4) || steps->size() == axes->size(), "{} steps for {} axes", steps ? steps->size() : 0, axes->size());
+  ctx.require(!steps || !ctx.has(4) || steps->size() == axes->size(), "{} steps for {} axes", steps ? steps->size() : 0,
+              axes->size());
   const auto at = normalized_axes(ctx, *axes, ctx.rank(0));
   for (size_t i = 0; i < at.size(); i++) {
     const auto d = static_cast<size_t>(at[i]);

@@ -11,9 +11,9 @@ struct SimplifyRule {
   bool (*apply)(Editor&, Editor::Handle);
 };
 
-std::span<const SimplifyRule> elementwise_rules();
-std::span<const SimplifyRule> shape_rules();
-std::span<const SimplifyRule> transpose_rules();
+std::span<const SimplifyRule> simplify_elementwise_rules();
+std::span<const SimplifyRule> simplify_shape_rules();
+std::span<const SimplifyRule> simplify_transpose_rules();
 
 // The operator computes each element of its result from the broadcast elements of its operands.
 bool is_elementwise(const Node&);

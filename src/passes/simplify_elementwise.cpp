@@ -127,6 +127,15 @@ bool where_constant(Editor& e, Handle h) {
   return false;
 }
 
+// Max(x, -inf) -> x, Min(x, inf) -> x
+bool no_bound(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  const double bound = n.is("Max") ? -INFINITY : INFINITY;
+  if (n.inputs.size() != 2) return false;
+  return (is_scalar(e, n.inputs[1], bound) && forward(e, h, n.inputs[0])) ||
+         (is_scalar(e, n.inputs[0], bound) && forward(e, h, n.inputs[1]));
+}
+
 // Sum(x) -> x, and Max, Min, Mean, Concat
 bool only_operand(Editor& e, Handle h) {
   const Node& n = e.node(h);
@@ -152,12 +161,12 @@ constexpr SimplifyRule kRules[] = {
     {"Sub", sub_zero},         {"Mul", mul_one},       {"And", mul_one},          {"Div", div_one},
     {"Div", div_power_of_two}, {"Pow", pow_small},     {"Cast", cast_same},       {"CastLike", cast_same},
     {"Not", involution},       {"Neg", involution},    {"Where", where_constant}, {"Sum", only_operand},
-    {"Sum", sum_of_two},       {"Max", only_operand},  {"Min", only_operand},     {"Mean", only_operand},
-    {"Concat", only_operand},  {"Clip", clip_nothing},
+    {"Sum", sum_of_two},       {"Max", only_operand},  {"Max", no_bound},         {"Min", no_bound},
+    {"Min", only_operand},     {"Mean", only_operand}, {"Concat", only_operand},  {"Clip", clip_nothing},
 };
 
 }  // namespace
 
-std::span<const SimplifyRule> elementwise_rules() { return kRules; }
+std::span<const SimplifyRule> simplify_elementwise_rules() { return kRules; }
 
 }  // namespace ingot

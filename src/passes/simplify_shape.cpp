@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "passes/constants.h"
+#include "passes/reduction.h"
 #include "passes/simplify.h"
 
 namespace ingot {
@@ -86,6 +87,24 @@ bool reshape_twice(Editor& e, Handle h) {
   return true;
 }
 
+// Reshape(Reduce(x) without dims, shape with them) -> Reduce(x) that keeps them
+bool reduce_keeps_dims(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  const Node* r = e.maker(n.inputs[0]);
+  if (!r || !r->domain.empty() || !r->op.starts_with("Reduce") || r->get_int("keepdims", 1) != 0 || !known(e, n))
+    return false;
+  auto axes = known_axes(e, *r);
+  if (!axes || !e.single_use(n.inputs[0])) return false;
+  Shape kept = *e.info(r->inputs[0]).shape;
+  for (int64_t a : *axes) kept[static_cast<size_t>(a)] = 1;
+  if (!same_shape(kept, out_shape(e, n))) return false;
+  Node with = *r;
+  with.attrs["keepdims"] = int64_t{1};
+  with.outputs.clear();
+  e.replace(h, std::move(with));
+  return true;
+}
+
 Shape broadcast_of(const Editor& e, const std::vector<TensorId>& operands, bool& exact) {
   Shape out;
   for (TensorId t : operands) {
@@ -124,6 +143,44 @@ bool expand_before_elementwise(Editor& e, Handle h) {
     any = true;
   }
   return any;
+}
+
+constexpr int64_t kMaxTableBytes = 16 << 20;  // of a table computed at compile time
+
+// A constant, or element-wise of constants, which will be folded.
+bool is_fixed(const Editor& e, TensorId t, int depth = 0) {
+  if (e.is_constant(t)) return true;
+  const Node* n = e.maker(t);
+  return n && depth < 16 && is_elementwise(*n) &&
+         std::all_of(
+             n->inputs.begin(), n->inputs.end(),
+             [&](TensorId in) { return in == kNoTensor || is_fixed(e, in, depth + 1); });
+}
+
+// f(Gather(table, i), c) -> Gather(f(table, c), i) for a constant table and c along a row: f is then computed once,
+// when the model is compiled.
+bool elementwise_of_gather(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  const TensorId table = n.inputs[0], rows = n.outputs[0];
+  if (!is_fixed(e, table) || n.get_int("axis", 0) != 0 || e.is_output(rows) || e.consumers(rows).empty()) return false;
+  const Shape shape = *e.info(table).shape;
+  if (!is_const(shape) || byte_size(e.info(table).dtype, product(shape).value()) > kMaxTableBytes) return false;
+  const Handle user = e.consumers(rows)[0];
+  const Node f = e.node(user);
+  if (shape.size() < 2 || !broadcasts_all(f) || f.outputs.size() != 1 || !e.info(f.outputs[0]).shape) return false;
+  for (Handle other : e.consumers(rows))
+    if (other != user) return false;
+  std::vector<TensorId> inputs = f.inputs;
+  for (TensorId& t : inputs) {
+    if (t != rows && (!e.is_constant(t) || e.info(t).shape->size() >= shape.size())) return false;
+    if (t == rows) t = table;
+  }
+  if (!same_shape(e.info(f.outputs[0]), e.info(rows))) return false;
+  const Node gather = n;
+  TensorId mapped = e.emit(f, f.op, std::move(inputs), f.attrs, e.info(f.outputs[0]).dtype, shape);
+  e.replace(user,
+            Node{.op = "Gather", .name = gather.name, .inputs = {mapped, gather.inputs[1]}, .attrs = gather.attrs});
+  return true;
 }
 
 // Slice(x) that keeps everything -> x. Equal sizes with positive steps leave no other slice.
@@ -168,6 +225,7 @@ bool split_once(Editor& e, Handle h) { return e.node(h).outputs.size() == 1 && k
 constexpr SimplifyRule kRules[] = {
     {"Reshape", keeps_shape},
     {"Reshape", reshape_twice},
+    {"Reshape", reduce_keeps_dims},
     {"Reshape", constant_shape},
     {"Squeeze", keeps_shape},
     {"Squeeze", to_canonical_reshape},
@@ -177,6 +235,7 @@ constexpr SimplifyRule kRules[] = {
     {"Expand", keeps_shape},
     {"Expand", expand_before_elementwise},
     {"Tile", keeps_shape},
+    {"Gather", elementwise_of_gather},
     {"Slice", slice_all},
     {"Pad", pad_nothing},
     {"Concat", concat_empty},
@@ -185,6 +244,6 @@ constexpr SimplifyRule kRules[] = {
 
 }  // namespace
 
-std::span<const SimplifyRule> shape_rules() { return kRules; }
+std::span<const SimplifyRule> simplify_shape_rules() { return kRules; }
 
 }  // namespace ingot

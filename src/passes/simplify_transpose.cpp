@@ -203,6 +203,6 @@ constexpr SimplifyRule kRules[] = {
 
 }  // namespace
 
-std::span<const SimplifyRule> transpose_rules() { return kRules; }
+std::span<const SimplifyRule> simplify_transpose_rules() { return kRules; }
 
 }  // namespace ingot

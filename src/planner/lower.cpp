@@ -7,7 +7,8 @@ namespace {
 
 bool outputs_known(const Graph& g, const Node& node, const std::vector<TensorInfo>& infos) {
   return std::all_of(node.outputs.begin(), node.outputs.end(), [&](TensorId t) {
-    return t == kNoTensor || infos[static_cast<size_t>(t)].values.has_value();
+    const TensorInfo* info = t == kNoTensor ? nullptr : &infos[static_cast<size_t>(t)];
+    return !info || info->values || info->constant;
   }) && !g.nodes.empty();
 }
 
@@ -16,14 +17,18 @@ void infer_into(const Graph& g, const Node& node, std::vector<TensorInfo>& infos
   try {
     outs = infer_node(g, node, infos, true);
   } catch (const ValuesNeeded& needed) {
-    throw DataNeeded{node.inputs[needed.input]};
+    const TensorId t = node.inputs[needed.input];
+    if (known.contains(t))
+      fail(ErrorKind::Unsupported, "{}: tensor '{}' decides a shape, which its {} elements cannot", node.label(),
+           g.tensor(t).name, name(infos[static_cast<size_t>(t)].dtype));
+    throw DataNeeded{t};
   }
   for (size_t i = 0; i < outs.size(); i++) {
     const TensorId t = node.outputs[i];
     if (t == kNoTensor) continue;
     if (!outs[i].shape || !is_const(*outs[i].shape))
       fail(ErrorKind::Unsupported, "{}: the size of result '{}' depends on data", node.label(), g.tensor(t).name);
-    if (auto it = known.find(t); it != known.end()) outs[i].values = it->second;
+    if (auto it = known.find(t); it != known.end()) outs[i].constant = it->second;
     infos[static_cast<size_t>(t)] = std::move(outs[i]);
   }
 }
@@ -96,7 +101,7 @@ Lowered lower_graph(const Graph& g, const std::vector<std::vector<int64_t>>& inp
     TensorInfo& info = out.infos[static_cast<size_t>(g.inputs[i])];
     info.dtype = g.info(g.inputs[i]).dtype;
     info.shape = to_shape(input_dims[i]);
-    if (auto it = known.find(g.inputs[i]); it != known.end()) info.values = it->second;
+    if (auto it = known.find(g.inputs[i]); it != known.end()) info.constant = it->second;
   }
   const std::vector<bool> ancestors = ancestor_nodes(g, targets);
   for (size_t i = 0; i < g.nodes.size(); i++)

@@ -48,8 +48,8 @@ struct Plan {
   std::vector<ConstantPtr> materialised;  // small values known from shapes
 };
 
-// Elements of tensors that decide shapes and were found by running a part of the graph.
-using KnownValues = std::map<TensorId, std::vector<Dim>>;
+// Tensors that decide shapes and were found by running a part of the graph.
+using KnownValues = std::map<TensorId, ConstantPtr>;
 
 // Thrown by resolve when shapes depend on data: run a plan for `tensor` first, then resolve again with its values.
 struct DataNeeded {

@@ -1,21 +1,13 @@
 #include "python/graph.h"
 
+#include <nanobind/stl/string.h>
+
 #include <filesystem>
-#include <fstream>
 
 #include "base/error.h"
 
 namespace ingot::python {
 namespace {
-
-bool is_elf(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  char magic[4] = {};
-  file.read(magic, 4);
-  return file.gcount() == 4 && std::string_view(magic, 4) ==
-                                   "\x7f"
-                                   "ELF";
-}
 
 std::string list_names(const std::vector<Port>& ports) {
   std::string out;
@@ -66,7 +58,7 @@ std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOpt
   self->session_options_ = session_options;
   {
     nb::gil_scoped_release unlocked;
-    if (std::filesystem::is_regular_file(path) && is_elf(path)) {
+    if (is_library_file(path)) {
       if (!allow_library)
         throw Error(ErrorKind::InvalidInput, fmt::format("{}: is compiled already", path), "load it with ingot.load");
       self->library_ = std::make_unique<LibraryModel>(path, session_options.threads);

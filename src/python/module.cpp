@@ -31,12 +31,17 @@ const char* class_of(ErrorKind kind) {
   return "InternalError";
 }
 
+// Messages may quote bytes of a broken file: what is no UTF-8 is shown as \xNN.
+nb::object text_of(const std::string& text) {
+  return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
+
 void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
   } catch (const Error& e) {
     nb::object type = nb::module_::import_("ingot.errors").attr(class_of(e.kind()));
-    nb::object error = type(e.message(), e.hint());
+    nb::object error = type(text_of(e.message()), text_of(e.hint()));
     PyErr_SetObject(type.ptr(), error.ptr());
   }
 }
@@ -62,6 +67,8 @@ std::string file_path(nb::handle path) {
 std::unique_ptr<PyGraph> open(nb::handle path, std::map<std::string, bool> patterns, int opt_level,
                               const std::string& march, int threads, std::map<std::string, std::vector<int64_t>> shapes,
                               bool allow_library) {
+  if (opt_level < 0 || opt_level > 3) invalid_input("opt_level is 0 to 3, not {}", opt_level);
+  if (threads < 0) invalid_input("threads is a count, or 0 for what the process may use, not {}", threads);
   CompileOptions options;
   options.patterns = std::move(patterns);
   options.opt_level = opt_level;
@@ -87,7 +94,7 @@ NB_MODULE(_ingot, m) {
   import_numpy();
   nb::register_exception_translator(translate);
   m.doc() = "The compiled part of Ingot; use the names the package `ingot` exports.";
-  m.attr("__version__") = kVersion;
+  m.attr("VERSION") = kVersion;
 
   nb::class_<Port>(m, "Port", "An input or output of a model.")
       .def_ro("name", &Port::name)
@@ -102,7 +109,7 @@ NB_MODULE(_ingot, m) {
       .def_ro("op", &NodeInfo::op, "The operator; those that are not ONNX's own have their domain in front.")
       .def_ro("inputs", &NodeInfo::inputs, "Names of tensors; '' where an optional operand is absent.")
       .def_ro("outputs", &NodeInfo::outputs)
-      .def_ro("attrs", &NodeInfo::attrs)
+      .def_ro("attrs", &NodeInfo::attrs, nb::for_getter(nb::sig("def attrs(self) -> dict[str, typing.Any]")))
       .def_ro("origins", &NodeInfo::origins, "Names of the ONNX nodes it came from.")
       .def("__repr__", [](const NodeInfo& n) { return fmt::format("<ingot.Node {} '{}'>", n.op, n.name); });
 
@@ -147,10 +154,12 @@ NB_MODULE(_ingot, m) {
       .def_prop_ro("threads", &PyGraph::threads, "Threads a run may use (0: the library's own default).")
       .def("__repr__", &PyGraph::repr);
 
-  m.def("_open", &open, "path"_a, "patterns"_a, "opt_level"_a, "march"_a, "threads"_a, "shapes"_a, "allow_library"_a,
-        nb::sig("def _open(path: str | os.PathLike[str], patterns: collections.abc.Mapping[str, bool], opt_level: int, "
-                "march: str, threads: int, shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]], "
-                "allow_library: bool) -> Graph"));
+  m.def(
+      "open_model", &open, "path"_a, "patterns"_a, "opt_level"_a, "march"_a, "threads"_a, "shapes"_a, "allow_library"_a,
+      nb::sig(
+          "def open_model(path: str | os.PathLike[str], patterns: collections.abc.Mapping[str, bool], opt_level: int, "
+          "march: str, threads: int, shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]], "
+          "allow_library: bool) -> Graph"));
   m.def("fma_peak", &fma_peak, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
         "fp32 multiply-adds per second this core does now, in units of 1e9; 0 without AVX2 and FMA.");
 }

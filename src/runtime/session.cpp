@@ -99,7 +99,7 @@ struct Entry {
   std::shared_ptr<Ready> ready;
   TensorId needed = kNoTensor;
   std::shared_ptr<Ready> finder;
-  std::map<std::vector<int64_t>, std::shared_ptr<Entry>> next;
+  std::map<std::string, std::shared_ptr<Entry>> next;  // by the bytes of the data
   std::mutex mutex;
 };
 
@@ -218,8 +218,9 @@ struct Session::Impl {
     while (!e->ready) {
       if (dims.empty())
         for (const auto& i : inputs) dims.push_back(i.dims);
-      std::vector<int64_t> found = find_values(*e, inputs);
-      known[e->needed] = std::vector<Dim>(found.begin(), found.end());
+      const ConstantPtr data = find_values(*e, inputs);
+      known[e->needed] = data;
+      const std::string found(reinterpret_cast<const char*>(data->bytes.data()), data->bytes.size());
       std::lock_guard lock(e->mutex);
       auto& next = e->next[found];
       if (!next) {
@@ -235,23 +236,15 @@ struct Session::Impl {
     return e->ready;
   }
 
-  std::vector<int64_t> find_values(Entry& e, const std::vector<TensorView>& inputs) {
+  ConstantPtr find_values(Entry& e, const std::vector<TensorView>& inputs) {
     const TensorInfo& info = e.finder->plan.infos[static_cast<size_t>(e.needed)];
     const int64_t n = product(*info.shape).value();
-    if (n > static_cast<int64_t>(kMaxValues) || is_float(info.dtype))
-      ingot::fail(ErrorKind::Unsupported, "tensor '{}' decides a shape but has {} elements of {}",
-                  graph->tensor(e.needed).name, n, name(info.dtype));
-    std::vector<std::byte> bytes(static_cast<size_t>(byte_size(info.dtype, n)) + 64);
-    execute(*e.finder, inputs, {bytes.data()});
-    std::vector<int64_t> out;
-    const size_t size = static_cast<size_t>(bits(info.dtype)) / 8;
-    for (int64_t i = 0; i < n; i++) {
-      int64_t v = 0;
-      std::memcpy(&v, bytes.data() + static_cast<size_t>(i) * size, size);
-      if (is_signed(info.dtype) && size < 8) v = v << (64 - 8 * size) >> (64 - 8 * size);
-      out.push_back(v);
-    }
-    return out;
+    if (n > static_cast<int64_t>(kMaxValues))
+      ingot::fail(ErrorKind::Unsupported, "tensor '{}' decides a shape but has {} elements", graph->tensor(e.needed).name, n);
+    std::byte* data = nullptr;
+    ConstantPtr c = make_constant(info.dtype, numbers(*info.shape), &data);
+    execute(*e.finder, inputs, {data});
+    return c;
   }
 
   void execute(Ready& r, const std::vector<TensorView>& inputs, const std::vector<void*>& outputs) {
@@ -337,8 +330,7 @@ void Session::run_and_keep(const std::vector<TensorView>& inputs, const std::vec
   KnownValues known;
   m.resolve(e, dims, known, targets);
   while (!e.ready) {
-    std::vector<int64_t> found = m.find_values(e, inputs);
-    known[e.needed] = std::vector<Dim>(found.begin(), found.end());
+    known[e.needed] = m.find_values(e, inputs);
     m.resolve(e, dims, known, targets);
   }
   std::vector<std::vector<std::byte>> memory;

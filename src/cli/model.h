@@ -1,0 +1,80 @@
+// A model named on the command line, whatever it is: an .onnx file, an IR folder or a model.so.
+#pragma once
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/npy.h"
+#include "compiler/compiler.h"
+#include "compiler/library.h"
+
+namespace ingot {
+
+// The options of compiling, shared by every command that compiles.
+struct ModelOptions {
+  std::string path;
+  int opt_level = 3;
+  std::string march = "native";
+  std::vector<std::string> patterns;  // name=on|off
+  std::vector<std::string> shapes;    // input:1x128
+
+  void add_to(CLI::App&);
+  CompileOptions compile_options() const;
+  std::map<std::string, std::vector<int64_t>> parsed_shapes() const;
+};
+
+class Model {
+ public:
+  // `fix_shapes`: the shapes given become part of what is compiled, not only of the data.
+  Model(const ModelOptions&, bool fix_shapes);
+
+  bool is_library() const { return !graph_; }
+  const std::shared_ptr<Graph>& graph() const { return graph_; }  // null for a library
+  // What the graph held before the fusions; the same as graph() for IR.
+  const std::vector<std::string>& original_ops() const { return original_ops_; }
+  const FusionReport& report() const { return report_; }
+  const CompileOptions& compile_options() const { return options_; }
+  const std::vector<Port>& inputs() const { return inputs_; }
+  const std::vector<Port>& outputs() const { return outputs_; }
+
+  // Makes it ready to run; the machine code is made here.
+  void start(int threads);
+  NamedArrays run(std::vector<Array>& inputs);
+  // For measuring: outputs go to memory that is kept from run to run.
+  void run_again(std::vector<Array>& inputs, NamedArrays& outputs);
+  int64_t arena_bytes() const { return session_ ? session_->arena_bytes() : 0; }
+  int threads() const { return threads_; }
+
+ private:
+  std::string path_;
+  CompileOptions options_;
+  std::shared_ptr<Graph> graph_;
+  std::vector<std::string> original_ops_;
+  FusionReport report_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<LibraryModel> library_;
+  std::vector<Port> inputs_, outputs_;
+  int threads_ = 0;
+};
+
+// "Gelu", "ingot.Attention"
+std::string op_name(const Node&);
+// "input_ids: i64[batch, 128]"
+std::string describe(const Port&);
+
+// Where the data for the inputs comes from: files, or a seeded random generator.
+struct InputOptions {
+  std::vector<std::string> files;  // data.npy, name=data.npy, data.npz
+  bool random = false;
+  uint64_t seed = 0;
+
+  void add_to(CLI::App&);
+  // One array per input, in order. Symbolic dims of random inputs are taken from `shapes`, otherwise 1.
+  std::vector<Array> read(const std::vector<Port>& ports,
+                          const std::map<std::string, std::vector<int64_t>>& shapes) const;
+};
+
+}  // namespace ingot

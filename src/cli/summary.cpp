@@ -1,0 +1,43 @@
+#include "cli/summary.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "cli/model.h"
+
+namespace ingot {
+
+Counts count(std::vector<std::string> names) {
+  std::map<std::string, int64_t> by_name;
+  for (const std::string& n : names) by_name[n]++;
+  Counts out(by_name.begin(), by_name.end());
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
+    return a.second != b.second ? a.second > b.second : a.first < b.first;
+  });
+  return out;
+}
+
+Counts operators(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Node& n : graph.nodes) names.push_back(op_name(n));
+  return count(std::move(names));
+}
+
+Counts matched_fusions(const FusionReport& report) {
+  std::vector<std::string> names;
+  for (const auto& e : report.entries)
+    if (e.outcome == "matched") names.push_back(e.fusion);
+  return count(std::move(names));
+}
+
+int64_t weight_bytes(const Graph& graph) {
+  std::set<const void*> seen;
+  int64_t bytes = 0;
+  for (const Tensor& t : graph.tensors)
+    if (t.info.constant && seen.insert(t.info.constant->bytes.data()).second)
+      bytes += static_cast<int64_t>(t.info.constant->bytes.size());
+  return bytes;
+}
+
+}  // namespace ingot

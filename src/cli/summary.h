@@ -1,0 +1,19 @@
+// What `ingot inspect` counts, shared by its text, JSON and HTML forms.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/compiler.h"
+
+namespace ingot {
+
+using Counts = std::vector<std::pair<std::string, int64_t>>;  // most frequent first
+
+Counts count(std::vector<std::string> names);
+Counts operators(const Graph&);
+Counts matched_fusions(const FusionReport&);
+// Bytes of all constants; those that share memory count once.
+int64_t weight_bytes(const Graph&);
+
+}  // namespace ingot

@@ -1,0 +1,66 @@
+// ingot version: what this build is and what it found on this machine.
+#include "cli/version.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "matcher/fusion.h"
+#include "ops/op.h"
+#include "runtime/thread_pool.h"
+
+namespace ingot {
+namespace {
+
+const char* cpu_level() {
+  if (__builtin_cpu_supports("x86-64-v4")) return "x86-64-v4";
+  if (__builtin_cpu_supports("x86-64-v3")) return "x86-64-v3";
+  if (__builtin_cpu_supports("x86-64-v2")) return "x86-64-v2";
+  return "x86-64";
+}
+
+struct Options {
+  bool json = false, operators = false, fusions = false;
+};
+
+// One name per line, sorted. Operators of ONNX that become these when a model is read are not repeated here.
+void print_names(std::vector<std::string> names) {
+  std::sort(names.begin(), names.end());
+  for (const std::string& n : names) fmt::print("{}\n", n);
+}
+
+void version(const Options& o) {
+  std::vector<std::string> names;
+  if (o.operators)
+    for (const OpDef* def : OpRegistry::get().all())
+      names.push_back(def->domain.empty() ? def->name : def->domain + "." + def->name);
+  if (o.fusions)
+    for (const Fusion& fusion : FusionRegistry::get().all()) names.push_back(fusion.name);
+  if (o.operators || o.fusions) return print_names(std::move(names));
+  const ThreadCount threads = default_threads(0);
+  if (o.json) {
+    const nlohmann::ordered_json out = {{"ingot", kVersion},
+                                        {"llvm", INGOT_LLVM_VERSION},
+                                        {"cpu", cpu_level()},
+                                        {"threads", threads.threads},
+                                        {"threads_reason", threads.reason}};
+    fmt::print("{}\n", out.dump(2));
+    return;
+  }
+  fmt::print("ingot    {}\nllvm     {}\ncpu      {}\nthreads  {} ({})\n", kVersion, INGOT_LLVM_VERSION, cpu_level(),
+             threads.threads, threads.reason);
+}
+
+}  // namespace
+
+void add_version(CLI::App& app) {
+  auto* command = app.add_subcommand("version", "Show the version, LLVM, the CPU's level and the threads used");
+  auto options = std::make_shared<Options>();
+  command->add_flag("--json", options->json, "print JSON");
+  command->add_flag("--operators", options->operators, "list the operators there are");
+  command->add_flag("--fusions", options->fusions, "list the fusions that --pattern switches");
+  command->callback([options] { version(*options); });
+}
+
+}  // namespace ingot

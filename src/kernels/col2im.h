@@ -1,0 +1,15 @@
+// The second half of a transposed convolution: overlapping windows added up.
+//   y[n][c][o] = bias[c] + sum over taps t and inputs i with i * stride + t * dilation - pad = o  of  col[n][c][t][i]
+// Operands: col, bias (or null), y. A unit is one row of results.
+#pragma once
+#include <cstdint>
+
+namespace ingot {
+
+struct Col2imParams {
+  int64_t dtype;  // F32 or F64
+  int64_t channels;
+  int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
+};
+
+}  // namespace ingot

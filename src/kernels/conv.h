@@ -1,0 +1,107 @@
+// Convolution of channels-last activations with a fused epilogue, fp32, up to three spatial dims (a dim that does not
+// exist has size 1, kernel 1, stride 1):
+//   Y[n][o][c] = epilogue( sum over taps t and channels i of  X[n][o * stride - pad + t * dilation][g(c)][i] *
+//                          W[c][i][t] ),   row = output pixel (n, od, oh, ow), col = output channel c,
+// where X is zero outside the image and g(c) is the group of c.
+//
+// ingot_conv_f32: an implicit matrix product on the register tile of kernels/microkernel.h. A row is an output pixel; K
+// runs over segments, stretches of input that are contiguous for every pixel: the channels of one tap, or
+// (merge_width) all taps of one kernel row. For a block of pixels a table holds one pointer per segment and pixel: into
+// the image, to a buffer of zeros outside it, or, for a merged segment that crosses the border, to a copy with zeros.
+//   Operands: X, packed W, Y, extra operands of the epilogue.
+//   Units: pixel_blocks x groups x panels, panels fastest.
+// A 1x1 convolution of stride 1 without padding and groups is a GEMM with M = batch * pixels: use that.
+//
+// ingot_conv_depthwise_f32: groups == input channels == output channels; vectors run over channels.
+//   Operands: X, W as [tap][channel], Y, extra operands of the epilogue.
+//   Units: rows of output pixels, batch * out[0] * out[1].
+#pragma once
+#include "kernels/hooks.h"
+#include "kernels/pack.h"
+
+namespace ingot::kernel {
+
+struct ConvParams {
+  int64_t panel;         // 16 or 24; not used by the depthwise kernel, like all of this first part
+  int64_t merge_width;   // 1: segments are kernel rows; needs groups == 1 and dilation[2] == 1
+  int64_t split;         // every segment is summed in this many pieces; must divide its length
+  int64_t chunk;         // pieces summed per pass over the pixels
+  int64_t chunk_outer;   // 1: all panels of a chunk before the next chunk
+  int64_t pixel_blocks;  // blocks of rows of the implicit matrix
+  int64_t batch, groups, in_channels, out_channels;
+  int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];  // pad: in front; what is behind follows from out
+  int64_t extras;                                                    // operands of the epilogue
+  EpilogueOperand extra[kMaxEpilogueOperands];
+};
+static_assert(sizeof(ConvParams) == (29 + 2 * kMaxEpilogueOperands) * 8);
+
+INGOT_INLINE int64_t conv_taps(const ConvParams& p) { return p.kernel[0] * p.kernel[1] * p.kernel[2]; }
+INGOT_INLINE int64_t conv_pixels(const ConvParams& p) { return p.batch * p.out[0] * p.out[1] * p.out[2]; }
+INGOT_INLINE int64_t conv_group_in(const ConvParams& p) { return p.in_channels / p.groups; }
+INGOT_INLINE int64_t conv_group_out(const ConvParams& p) { return p.out_channels / p.groups; }
+INGOT_INLINE int64_t conv_panels(const ConvParams& p) { return p.groups * div_up(conv_group_out(p), p.panel); }
+INGOT_INLINE int64_t conv_segments(const ConvParams& p) {
+  return p.merge_width ? p.kernel[0] * p.kernel[1] : conv_taps(p);
+}
+INGOT_INLINE int64_t conv_segment_length(const ConvParams& p) {
+  return conv_group_in(p) * (p.merge_width ? p.kernel[2] : 1);
+}
+INGOT_INLINE int64_t conv_units(const ConvParams& p) {
+  return conv_pixels(p) == 0 ? 0 : p.pixel_blocks * conv_panels(p);
+}
+INGOT_INLINE int64_t conv_depthwise_units(const ConvParams& p) { return p.batch * p.out[0] * p.out[1]; }
+
+// Scratch of ingot_conv_f32: zeros, then the pointers of a block, then copies of merged segments. None for depthwise.
+INGOT_INLINE int64_t conv_block_rows(const ConvParams& p) { return conv_pixels(p) / p.pixel_blocks + 13; }
+INGOT_INLINE int64_t conv_zero_floats(const ConvParams& p) {
+  return div_up(p.merge_width ? conv_segment_length(p) : p.in_channels, 16) * 16;
+}
+INGOT_INLINE int64_t conv_table_bytes(const ConvParams& p) {
+  return div_up(conv_block_rows(p) * conv_segments(p) * int64_t(sizeof(const float*)), 64) * 64;
+}
+INGOT_INLINE int64_t conv_scratch_bytes(const ConvParams& p) {
+  int64_t copies = p.merge_width ? conv_block_rows(p) * conv_segments(p) * conv_segment_length(p) : 0;
+  return (conv_zero_floats(p) + copies) * int64_t(sizeof(float)) + conv_table_bytes(p);
+}
+
+// Packed weights: [group][panel][tap][group input channel][panel columns], from W[c][i][t] as ONNX stores it.
+INGOT_INLINE int64_t conv_packed_floats(const ConvParams& p) {
+  return conv_panels(p) * conv_taps(p) * conv_group_in(p) * p.panel;
+}
+// Panels [first, last); panels are independent, threads may share the work.
+INGOT_INLINE void conv_pack_weights(float* packed, const float* w, const ConvParams& p, int64_t first, int64_t last) {
+  int64_t taps = conv_taps(p), in = conv_group_in(p), out = conv_group_out(p), k = taps * in;
+  int64_t panels = div_up(out, p.panel);
+  for (int64_t i = first; i < last; i++) {
+    int64_t c0 = i % panels * p.panel, cols = min_of(p.panel, out - c0);
+    const float* src = w + (i / panels * out + c0) * k;
+    float* dst = packed + i * k * p.panel;
+    for (int64_t c = 0; c < in; c++)
+      for (int64_t t = 0; t < taps; t++)
+        for (int64_t j = 0; j < p.panel; j++)
+          dst[(t * in + c) * p.panel + j] = j < cols ? src[j * k + c * taps + t] : 0.f;
+  }
+}
+// W[c][1][t] -> [t][c] for the depthwise kernel.
+INGOT_INLINE void conv_pack_depthwise(float* packed, const float* w, const ConvParams& p) {
+  int64_t taps = conv_taps(p);
+  for (int64_t t = 0; t < taps; t++)
+    for (int64_t c = 0; c < p.out_channels; c++) packed[t * p.out_channels + c] = w[c * taps + t];
+}
+
+// Fills the first part of the params from the sizes. Tuned on Zen 3 (32 KB of L1, 512 KB of L2).
+inline constexpr int64_t kConvBlockBytes = 256 << 10, kConvChunk = 384, kConvMergedLength = 64;
+INGOT_INLINE void conv_choose(ConvParams& p) {
+  p.panel = 16;
+  p.merge_width =
+      p.groups == 1 && p.dilation[2] == 1 && p.kernel[2] > 1 && p.in_channels * p.kernel[2] <= kConvMergedLength;
+  int64_t length = max_of(1, conv_segment_length(p));
+  p.split = 1;
+  while (length / p.split > kConvChunk && length % (p.split * 2) == 0) p.split *= 2;
+  p.chunk = max_of(1, kConvChunk / (length / p.split));
+  p.chunk_outer = 0;
+  int64_t bytes = p.batch * p.in[0] * p.in[1] * p.in[2] * p.in_channels * int64_t(sizeof(float));
+  p.pixel_blocks = max_of(1, min_of(div_up(bytes, kConvBlockBytes), conv_pixels(p) / 48));
+}
+
+}  // namespace ingot::kernel

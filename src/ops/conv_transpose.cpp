@@ -1,0 +1,109 @@
+// ConvTranspose: a matrix product gives what each input adds to each tap of its window, then the windows are added up:
+//   col[n][c, t][i] = sum_k W[k][c, t] X[n][k][i];   Y = col2im(col) + B
+#include "kernels/col2im.h"
+
+#include <algorithm>
+
+#include "ops/layout.h"
+#include "ops/product.h"
+#include "ops/via_f32.h"
+#include "ops/window.h"
+
+namespace ingot {
+namespace {
+
+// The window of the forward convolution; output_padding and output_shape decide the size of Y and the pads.
+struct Transposed {
+  Window window;
+  std::vector<int64_t> extra;  // output_padding
+  std::vector<int64_t> shape;  // output_shape, or empty
+};
+
+Transposed transposed(const Node& node, const std::vector<int64_t>& kernel) {
+  Transposed t{window_of(node, kernel.size(), kernel), node.get_ints("output_padding"), node.get_ints("output_shape")};
+  if (t.extra.empty()) t.extra.assign(kernel.size(), 0);
+  // Some exporters give the batch and channel dims too.
+  if (t.shape.size() == kernel.size() + 2) t.shape.erase(t.shape.begin(), t.shape.begin() + 2);
+  if (t.extra.size() != kernel.size() || (!t.shape.empty() && t.shape.size() != kernel.size()))
+    invalid_model("{}: output_padding or output_shape does not have {} elements", node.label(), kernel.size());
+  return t;
+}
+
+Dim result_size(const Transposed& t, size_t d, const Dim& in) {
+  const Window& w = t.window;
+  if (!t.shape.empty()) return t.shape[d];
+  if (w.same) return in * w.stride[d];
+  return (in - 1) * w.stride[d] + t.extra[d] + w.extent(d) - w.begin[d] - w.end[d];
+}
+
+// Where the size is given, the pads follow from it.
+void resolve(Transposed& t, const std::vector<int64_t>& in) {
+  Window& w = t.window;
+  if (t.shape.empty() && !w.same) return;
+  for (size_t d = 0; d < w.rank(); d++) {
+    const int64_t full = (in[d] - 1) * w.stride[d] + t.extra[d] + w.extent(d);
+    const int64_t total = std::max<int64_t>(0, full - result_size(t, d, in[d]).value());
+    w.begin[d] = w.same && !w.same_lower ? total / 2 : total - total / 2;
+    w.end[d] = total - w.begin[d];
+  }
+}
+
+void infer(InferContext& ctx) {
+  ctx.set_dtype(0, ctx.dtype(0));
+  ctx.require(ctx.dtype(0) == ctx.dtype(1), "X is {} and W is {}, expected one type", name(ctx.dtype(0)),
+              name(ctx.dtype(1)));
+  const Shape &x = ctx.shape(0), &w = ctx.shape(1);
+  ctx.require(x.size() >= 3 && x.size() <= 5 && w.size() == x.size(),
+              "X is {} and W is {}, expected [N, C, spatial...] and [C, M/group, kernel...] with 1 to 3 spatial dims",
+              str(x), str(w));
+  const int64_t groups = ctx.node.get_int("group", 1);
+  ctx.require(groups > 0 && (!x[1].is_const() || !w[0].is_const() || (x[1] == w[0] && x[1].value() % groups == 0)),
+              "X {} and W {} do not fit in {} groups", str(x), str(w), groups);
+  Shape out = x;
+  out[1] = w[1] * groups;
+  const Shape taps(w.begin() + 2, w.end());
+  for (size_t d = 0; d < taps.size(); d++)
+    out[d + 2] = is_const(taps) ? result_size(transposed(ctx.node, numbers(taps)), d, x[d + 2]) : Dim::unknown();
+  ctx.set_shape(0, std::move(out));
+}
+
+void lower(LowerContext& ctx) {
+  const auto x = ctx.dims(0), w = ctx.dims(1), y = ctx.out_dims(0);
+  const std::vector<int64_t> in(x.begin() + 2, x.end()), out(y.begin() + 2, y.end());
+  Transposed t = transposed(ctx.node, {w.begin() + 2, w.end()});
+  resolve(t, in);
+  const int64_t groups = ctx.node.get_int("group", 1), group_in = x[1] / groups, taps = product_of(w, 2);
+  const DType dtype = ctx.in(0).dtype;
+  Product p;
+  p.dtype = dtype;
+  p.batch = {x[0], groups};
+  p.m = w[1] * taps;
+  p.n = product_of(in);
+  p.k = group_in;
+  p.a = {ctx.input(1), 1, p.m, {0, group_in * p.m}};
+  p.b = {ctx.input(0), p.n, 1, {x[1] * p.n, group_in * p.n}};
+  const Operand col = ctx.shared_temporary(byte_size(dtype, x[0] * groups * p.m * p.n));
+  emit_product(ctx, p, {}, {}, col);
+
+  Col2imParams c{};
+  c.dtype = static_cast<int64_t>(dtype);
+  c.channels = y[1];
+  spread(c.in, in, 1);
+  spread(c.out, out, 1);
+  spread(c.kernel, t.window.kernel, 1);
+  spread(c.stride, t.window.stride, 1);
+  spread(c.dilation, t.window.dilation, 1);
+  spread(c.pad, t.window.begin, 0);
+  Step& s = ctx.step("ingot_col2im");
+  s.operands = {col, ctx.input(2), ctx.output(0)};
+  s.params = params_of(c);
+  s.structure = 1;
+  s.units = c.out[2] == 0 ? 0 : y[0] * y[1] * c.out[0] * c.out[1];
+  s.grain = grain_for(c.out[2] * taps * bits(dtype) / 8);
+}
+
+}  // namespace
+
+void register_conv_transpose(OpRegistry& r) { r.add({"ConvTranspose", "", 2, 3, 1, 1, infer, with_halves<lower>}); }
+
+}  // namespace ingot

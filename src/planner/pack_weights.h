@@ -1,0 +1,13 @@
+// Brings constant f32 weights into the layout their kernels read, once, when a model is prepared to run.
+#pragma once
+#include "graph/graph.h"
+
+namespace ingot {
+
+// For every MatMul, Gemm and Conv whose weights are a constant f32 matrix or filter: operand 1 becomes the packed
+// constant, attribute "packed" the columns of a panel (1 for depthwise filters) and "packed_shape" the dims it had. A
+// weight shared by several nodes is packed once; originals that nobody reads any more are dropped. Uses all cores.
+// Only a step before running: the packed graph is not what the emitter writes.
+void pack_weights(Graph&);
+
+}  // namespace ingot
