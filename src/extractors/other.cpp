@@ -24,9 +24,34 @@ void dft_17(Rewriter& r) {
   r.set_input(2, r.constant(make_constant(DType::I64, {}, std::vector{axis}), "axis"));
 }
 
-// Opset 8 scanned batches, with a length for each member.
+// Opset 8 scanned each member of a batch: an outer Scan over the batch, in it a Scan over the sequence. States and
+// sequences are all scanned outside; inside they are what they were, for one member.
 void scan_8(Rewriter& r) {
-  r.fail(ErrorKind::Unsupported, "of opset 8 is not supported; export the model with opset 9 or higher");
+  if (r.node.has_input(0)) r.fail(ErrorKind::Unsupported, "with sequence_lens is not supported");
+  const auto captures = static_cast<size_t>(r.node.get_int("captures", 0));
+  const int64_t sequences = r.node.need_int("num_scan_inputs");
+  if (r.node.inputs.size() < captures + 1 || !r.node.get_graph("body"))
+    r.fail(ErrorKind::InvalidModel, "has no operands or no body");
+  r.node.inputs.erase(r.node.inputs.begin());
+
+  auto member = std::make_shared<Graph>();
+  member->name = "member";
+  Node inner;
+  inner.op = "Scan";
+  inner.name = r.node.name + "/member";
+  inner.origins = r.node.origins;
+  inner.attrs = {
+      {"body", r.node.get_graph("body")}, {"num_scan_inputs", sequences}, {"captures", static_cast<int64_t>(captures)}};
+  if (auto directions = r.take_ints("directions")) inner.attrs["scan_input_directions"] = *directions;
+  for (size_t i = 0; i < r.node.inputs.size(); i++) inner.inputs.push_back(member->add_tensor(fmt::format("in_{}", i)));
+  for (size_t i = 0; i < r.node.outputs.size(); i++)
+    inner.outputs.push_back(member->add_tensor(fmt::format("out_{}", i)));
+  member->inputs = inner.inputs;
+  member->outputs = inner.outputs;
+  member->nodes.push_back(std::move(inner));
+  r.node.attrs = {{"body", member},
+                  {"num_scan_inputs", static_cast<int64_t>(r.node.inputs.size() - captures)},
+                  {"captures", static_cast<int64_t>(captures)}};
 }
 
 constexpr Rule kRules[] = {

@@ -1,4 +1,6 @@
 // Upsample and the first Resize -> Resize as it is today; GridSample's modes.
+#include <algorithm>
+
 #include "extractors/rewriter.h"
 
 namespace ingot {
@@ -30,7 +32,30 @@ void upsample_7(Rewriter& r) {
   as_resize(r, floats(r, r.node.get_floats("scales")));
 }
 
-void with_scales(Rewriter& r) { as_resize(r, r.need_input(1)); }
+void upsample_9(Rewriter& r) { as_resize(r, r.need_input(1)); }
+
+// The first Resize rounded up where it made smaller, and down where it made larger. Today one mode serves all axes:
+// with both kinds of axes it takes two steps.
+void resize_10(Rewriter& r) {
+  const TensorId x = r.need_input(0), scales = r.need_input(1);
+  as_resize(r, scales);
+  const ConstantPtr c = r.value(scales);
+  if (!c || c->dtype != DType::F32 || r.node.get_string("mode", "") != "nearest") return;
+  std::vector<float> down, up;
+  for (float s : c->as<float>()) {
+    down.push_back(std::min(s, 1.0f));
+    up.push_back(std::max(s, 1.0f));
+  }
+  if (std::all_of(down.begin(), down.end(), [](float s) { return s == 1; })) return;
+  AttributeMap rounding_up = r.node.attrs;
+  rounding_up["nearest_mode"] = std::string("ceil");
+  if (std::all_of(up.begin(), up.end(), [](float s) { return s == 1; })) {
+    r.node.attrs = rounding_up;
+    return;
+  }
+  const TensorId smaller = r.emit("Resize", {x, kNoTensor, floats(r, down)}, rounding_up);
+  r.node.inputs = {smaller, kNoTensor, floats(r, up)};
+}
 
 // An operand that was required is given as an empty tensor when it is not meant.
 void resize_11(Rewriter& r) {
@@ -45,8 +70,8 @@ void grid_sample_16(Rewriter& r) {
 }
 
 constexpr Rule kRules[] = {
-    {"Upsample", 1, 6, upsample_1},  {"Upsample", 7, 8, upsample_7},         {"Upsample", 9, kAnyVersion, with_scales},
-    {"Resize", 10, 10, with_scales}, {"Resize", 11, kAnyVersion, resize_11}, {"GridSample", 16, 19, grid_sample_16},
+    {"Upsample", 1, 6, upsample_1}, {"Upsample", 7, 8, upsample_7},         {"Upsample", 9, kAnyVersion, upsample_9},
+    {"Resize", 10, 10, resize_10},  {"Resize", 11, kAnyVersion, resize_11}, {"GridSample", 16, 19, grid_sample_16},
 };
 
 }  // namespace

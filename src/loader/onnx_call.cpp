@@ -1,7 +1,5 @@
 #include "loader/onnx_call.h"
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "loader/onnx_graph.h"
 #include "onnx.pb.h"
@@ -55,9 +53,6 @@ void splice(Graph& caller, const Node& call, const Graph& body, UniqueNames& ten
 }
 
 GraphPtr GraphBuilder::function_body(const Node& call, const onnx::FunctionProto& function) {
-  auto& open = model_.open_functions;
-  if (std::find(open.begin(), open.end(), &function) != open.end())
-    invalid_model("function '{}' calls itself", function.name());
   if (call.inputs.size() > static_cast<size_t>(function.input_size()) ||
       call.outputs.size() > static_cast<size_t>(function.output_size()))
     invalid_model("calls function '{}' with {} operands and {} results; it has {} and {}", function.name(),
@@ -71,10 +66,7 @@ GraphPtr GraphBuilder::function_body(const Node& call, const onnx::FunctionProto
   Opsets opsets = model_.opsets;
   for (const auto& [domain, version] : read_opsets(function.opset_import())) opsets[domain] = version;
 
-  open.push_back(&function);
-  GraphPtr body = GraphBuilder(model_, nullptr, &attrs, opsets, depth_ + 1).build(function, arguments);
-  open.pop_back();
-  return body;
+  return GraphBuilder(model_, nullptr, &attrs, opsets, depth_ + 1).build(function, arguments);
 }
 
 void GraphBuilder::inline_functions() {

@@ -15,7 +15,6 @@ namespace ingot {
 namespace {
 
 constexpr TensorId kUndefined = -2;  // kNoTensor is an absent operand
-constexpr int64_t kMaxNodes = int64_t{1} << 22;
 
 void check_name(const std::string& name, const char* what) {
   if (name.empty()) invalid_model("{} has no name", what);
@@ -151,8 +150,6 @@ void GraphBuilder::add_nodes(const google::protobuf::RepeatedPtrField<onnx::Node
 }
 
 void GraphBuilder::add_node(const onnx::NodeProto& proto, const std::string& name) {
-  if (++model_.nodes > kMaxNodes)
-    invalid_model("the model has more than {} nodes once functions are inlined", kMaxNodes);
   if (proto.op_type().empty()) invalid_model("has no operator type");
   Node node;
   node.op = proto.op_type();

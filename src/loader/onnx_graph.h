@@ -27,8 +27,6 @@ struct OnnxModel {
   SymbolNames symbols;
   Opsets opsets;
   std::unordered_map<std::string, const onnx::FunctionProto*> functions;  // by function_key
-  std::vector<const onnx::FunctionProto*> open_functions;                 // being inlined: recursion shows here
-  int64_t nodes = 0;  // read so far; inlining multiplies, so there is a limit
 };
 
 std::string normal_domain(const std::string& domain);  // "ai.onnx" is ""

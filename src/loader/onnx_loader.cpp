@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "loader/onnx_expansion.h"
 #include "loader/onnx_graph.h"
 #include "loader/onnx_wire.h"
 #include "onnx.pb.h"
@@ -61,6 +62,7 @@ void read_model(OnnxModel& model, std::span<const std::byte> file) {
   for (const auto& f : proto.functions())
     if (!model.functions.emplace(function_key(f.domain(), f.name(), f.overload()), &f).second)
       invalid_model("function '{}' is defined twice", f.name());
+  check_expansion(model);
 }
 
 }  // namespace
