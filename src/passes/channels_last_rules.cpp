@@ -52,7 +52,7 @@ void rewrite_global_pool(Editor& e, Node& n, size_t rank) {
   std::iota(axes.begin(), axes.end(), 1);
   n.op = n.op == "GlobalAveragePool" ? "ReduceMean" : "ReduceMax";
   n.inputs = {n.inputs[0], e.add_ints(n.name + "/axes", axes)};
-  n.attrs = {{"keepdims", int64_t{1}}};
+  n.attrs.clear();  // keepdims is 1 by default
 }
 
 void rewrite_reduce(Editor& e, Node& n, size_t rank) {

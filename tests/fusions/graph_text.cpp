@@ -116,9 +116,11 @@ class Reader {
       if (!strings.empty()) return strings;
       return ints;
     }
+    skip();
+    const char* start = text_.c_str() + at_;
     bool integer;
     double v = number(integer);
-    if (integer) return static_cast<int64_t>(v);
+    if (integer) return static_cast<int64_t>(std::strtoll(start, nullptr, 10));  // exact beyond 2^53
     return static_cast<float>(v);
   }
 
