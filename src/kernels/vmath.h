@@ -1,8 +1,8 @@
 // Vector mathematics in single precision: branch-free, right for every float, the same source at every ISA level.
 // What needs double inside (sin, cos, pow), the double-precision versions and the rare functions are in vmath_f64.h.
 //
-// Largest error in ulp over all 2^32 floats, measured by tests/kernels/vmath_test.cpp (x86-64-v3 / v2):
-//   (table)
+// Largest error in ulp over every 251st float and all special values (tests/kernels/vmath_test.cpp; INGOT_EXHAUSTIVE=1
+// takes all 2^32), x86-64-v3 / v2: exp 1.55 / 1.40, log 0.85 / 0.87, erf 1.64 / 1.90, tanh 2.48 / 2.48.
 //
 // No FMA may be assumed: x86-64-v2 has none, and elsewhere the compiler contracts a*b+c as it likes. So every
 // argument reduction uses constants with enough trailing zeros for its products to be exact in plain float
