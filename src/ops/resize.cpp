@@ -1,5 +1,5 @@
 // Resize (kernels/resize.h). scales, sizes and roi name all dims of the tensor as it lies in memory, or those in
-// `axes`; any dims can be resized, so channels_last, which the layout pass notes, makes no difference here.
+// `axes`, which always count as in [N, C, spatial...]; see named_axes.
 #include "kernels/resize.h"
 
 #include <algorithm>
@@ -31,12 +31,17 @@ std::optional<int64_t> nearest_mode_of(const Node& n) {
                 {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
 }
 
-// The axes that scales, sizes and roi name.
+// The axes that scales, sizes and roi name, as dims of the tensor in memory: with channels_last=1 they still count as in
+// [N, C, spatial...] while the tensor is stored as [N, spatial..., C].
 std::vector<int64_t> named_axes(const Node& node, int64_t rank) {
   std::vector<int64_t> axes = node.get_ints("axes");
   if (axes.empty())
     for (int64_t d = 0; d < rank; d++) axes.push_back(d);
-  return normalized_axes(axes, rank);
+  axes = normalized_axes(axes, rank);
+  if (node.get_int("channels_last", 0) != 0)
+    for (int64_t& a : axes)
+      if (a > 0) a = a == 1 ? rank - 1 : a - 1;
+  return axes;
 }
 
 // An optional operand given as an empty tensor is absent.
