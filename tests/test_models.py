@@ -40,7 +40,8 @@ def assert_close(actual: NDArray[Any], expected: NDArray[Any], tolerance: float 
     assert actual.dtype == expected.dtype
     if expected.size:
         scale = max(float(np.abs(expected).max()), 1e-6)
-        assert float(np.abs(actual - expected).max()) <= tolerance * scale
+        # onnxruntime's sigmoid is exact to about 1e-7 absolutely, not relatively: probabilities near 0 differ.
+        assert float(np.abs(actual - expected).max()) <= tolerance * scale + 1e-6
 
 
 @pytest.mark.parametrize("name", sorted(LIGHT))
