@@ -30,7 +30,7 @@ def load_cases() -> dict[str, Any]:
 def data_sets(case: Any) -> list[tuple[list[Any], list[Any]]]:
     """Inputs and expected outputs: in memory for node cases, beside the model for the others."""
     if case.data_sets is not None:
-        return [(list(inputs), list(outputs)) for inputs, outputs in case.data_sets]
+        return [([as_array(i) for i in inputs], [as_array(o) for o in outputs]) for inputs, outputs in case.data_sets]
     sets = []
     for folder in sorted(Path(case.model_dir).glob("test_data_set_*")):
 
@@ -40,6 +40,10 @@ def data_sets(case: Any) -> list[tuple[list[Any], list[Any]]]:
 
         sets.append((read("input"), read("output")))
     return sets
+
+
+def as_array(value: Any) -> Any:
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
 def compare(actual: Any, expected: Any, case: Any) -> None:
@@ -81,7 +85,8 @@ def run_until_crash(cases: dict[str, Any], names: list[str], pipe: IO[str]) -> N
                 outcome = f"unsupported: {error.message}"
             except Exception as error:
                 outcome = f"{type(error).__name__}: {error}"
-            print(json.dumps([name, " ".join(outcome.split())[:300]]), file=pipe, flush=True)
+            outcome = " ".join(outcome.replace(f"{folder}/", "").split())
+            print(json.dumps([name, outcome[:300]]), file=pipe, flush=True)
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <new>
 
@@ -28,29 +30,65 @@ constexpr Row rows[] = {
     {DType::C64, NPY_COMPLEX64, "complex64"}, {DType::C128, NPY_COMPLEX128, "complex128"},
 };
 
-// numpy's number for ml_dtypes.bfloat16, looked up when it is first needed; -1 when the package is not installed.
-int bfloat16_number(bool import) {
-  static int number = -1;
-  if (number >= 0) return number;
-  // Reading an array of that type means that the package is loaded already; only writing has to import it.
-  nb::object module = import ? nb::none() : nb::object(nb::borrow(PyImport_GetModule(nb::str("ml_dtypes").ptr())));
-  if (import) {
-    try {
-      module = nb::module_::import_("ml_dtypes");
-    } catch (nb::python_error&) {
-      return -1;
+// Types that numpy has only through the package ml_dtypes, which gives them numbers when it is imported. Those of
+// less than a byte take a byte each there; Ingot packs them, the first in the lowest bits, as ONNX does.
+struct ExtensionRow {
+  DType dtype;
+  const char* name;
+};
+constexpr ExtensionRow extension_rows[] = {
+    {DType::BF16, "bfloat16"},
+    {DType::F8E4M3FN, "float8_e4m3fn"},
+    {DType::F8E4M3FNUZ, "float8_e4m3fnuz"},
+    {DType::F8E5M2, "float8_e5m2"},
+    {DType::F8E5M2FNUZ, "float8_e5m2fnuz"},
+    {DType::F8E8M0, "float8_e8m0fnu"},
+    {DType::F4E2M1, "float4_e2m1fn"},
+    {DType::I4, "int4"},
+    {DType::U4, "uint4"},
+    {DType::I2, "int2"},
+    {DType::U2, "uint2"},
+};
+constexpr size_t kExtensions = std::size(extension_rows);
+
+// numpy's numbers for the rows above, -1 where the package does not have the type or is not installed.
+const std::array<int, kExtensions>& extension_numbers() {
+  static const std::array<int, kExtensions> numbers = [] {
+    std::array<int, kExtensions> out;
+    out.fill(-1);
+    PyObject* module = PyImport_ImportModule("ml_dtypes");
+    for (size_t i = 0; module && i < kExtensions; i++) {
+      nb::object type = nb::steal(PyObject_GetAttrString(module, extension_rows[i].name));
+      PyArray_Descr* descr = nullptr;
+      if (type.is_valid() && PyArray_DescrConverter(type.ptr(), &descr)) {
+        out[i] = descr->type_num;
+        Py_DECREF(descr);
+      }
+      PyErr_Clear();
     }
-  }
-  if (!module.is_valid() || module.is_none()) {
     PyErr_Clear();
-    return -1;
+    Py_XDECREF(module);
+    return out;
+  }();
+  return numbers;
+}
+
+std::vector<uint8_t> pack(const uint8_t* from, int64_t elements, int width) {
+  const int per_byte = 8 / width, mask = (1 << width) - 1;
+  std::vector<uint8_t> out(static_cast<size_t>((elements + per_byte - 1) / per_byte) + 1);
+  for (int64_t i = 0; i < elements; i++)
+    out[static_cast<size_t>(i / per_byte)] |= static_cast<uint8_t>((from[i] & mask) << (i % per_byte * width));
+  return out;
+}
+
+// In place, from the back: there is room for a byte per element.
+void unpack(uint8_t* data, int64_t elements, int width, bool sign) {
+  const int per_byte = 8 / width, mask = (1 << width) - 1;
+  for (int64_t i = elements; i-- > 0;) {
+    int value = data[i / per_byte] >> (i % per_byte * width) & mask;
+    if (sign && (value >> (width - 1))) value |= ~mask;
+    data[i] = static_cast<uint8_t>(value);
   }
-  PyArray_Descr* descr = nullptr;
-  if (PyArray_DescrConverter(nb::object(module.attr("bfloat16")).ptr(), &descr)) {
-    number = descr->type_num;
-    Py_DECREF(descr);
-  }
-  return number;
 }
 
 DType dtype_of_number(int number) {
@@ -59,7 +97,9 @@ DType dtype_of_number(int number) {
   if (number == NPY_ULONGLONG) return DType::U64;
   for (const Row& r : rows)
     if (r.number == number) return r.dtype;
-  if (number == bfloat16_number(false)) return DType::BF16;
+  if (number >= NPY_USERDEF)
+    for (size_t i = 0; i < kExtensions; i++)
+      if (extension_numbers()[i] == number) return extension_rows[i].dtype;
   return DType::Undefined;
 }
 
@@ -109,6 +149,12 @@ nb::object read_numpy(PyArrayObject* array, const std::string& name, TensorView&
   }
   view.dims.assign(PyArray_DIMS(array), PyArray_DIMS(array) + PyArray_NDIM(array));
   view.data = PyArray_DATA(array);
+  if (bits(view.dtype) < 8) {
+    auto* packed =
+        new std::vector<uint8_t>(pack(static_cast<const uint8_t*>(view.data), PyArray_SIZE(array), bits(view.dtype)));
+    keep = nb::capsule(packed, [](void* p) noexcept { delete static_cast<std::vector<uint8_t>*>(p); });
+    view.data = packed->data();
+  }
   return keep;
 }
 
@@ -140,8 +186,9 @@ void import_numpy() {
 }
 
 std::string numpy_name(DType dtype) {
-  if (dtype == DType::BF16) return "bfloat16";
   for (const Row& r : rows)
+    if (r.dtype == dtype) return r.name;
+  for (const ExtensionRow& r : extension_rows)
     if (r.dtype == dtype) return r.name;
   return std::string(ingot::name(dtype));
 }
@@ -173,7 +220,8 @@ void* OutputBuffer::allocate(DType dtype, const std::vector<int64_t>& dims) {
   int64_t elements = 1;
   for (int64_t d : dims) elements *= d;
   // Whole cache lines, and never nothing: an empty output has an address too.
-  const size_t bytes = (static_cast<size_t>(byte_size(dtype, elements)) + 64) / 64 * 64;
+  const int64_t size = std::max(byte_size(dtype, elements), bits(dtype) < 8 ? elements : 0);  // room to unpack
+  const size_t bytes = (static_cast<size_t>(size) + 64) / 64 * 64;
   data_ = std::aligned_alloc(64, bytes);
   if (!data_) throw std::bad_alloc();
   return data_;
@@ -183,13 +231,20 @@ nb::object OutputBuffer::to_numpy() {
   int number = -1;
   for (const Row& r : rows)
     if (r.dtype == dtype_) number = r.number;
-  if (dtype_ == DType::BF16) {
-    number = bfloat16_number(true);
+  for (size_t i = 0; i < kExtensions; i++) {
+    if (extension_rows[i].dtype != dtype_) continue;
+    number = extension_numbers()[i];
     if (number < 0)
-      throw Error(ErrorKind::Unsupported, "numpy has no bfloat16 of its own, and an output has this type",
+      throw Error(ErrorKind::Unsupported,
+                  fmt::format("numpy has no {} of its own, and an output has this type", extension_rows[i].name),
                   "install the package ml_dtypes");
   }
   if (number < 0) unsupported("numpy cannot hold an output of type {}", ingot::name(dtype_));
+  if (bits(dtype_) < 8) {
+    int64_t elements = 1;
+    for (int64_t d : dims_) elements *= d;
+    unpack(static_cast<uint8_t*>(data_), elements, bits(dtype_), is_integer(dtype_) && is_signed(dtype_));
+  }
   PyArray_Descr* descr = PyArray_DescrFromType(number);
   PyObject* array = PyArray_NewFromDescr(&PyArray_Type, descr, static_cast<int>(dims_.size()), dims_.data(), nullptr,
                                          data_, NPY_ARRAY_CARRAY, nullptr);
