@@ -94,8 +94,8 @@ def test_several_libraries_in_one_process(tmp_path: Path, library: Path) -> None
     for scale in range(1, 5):
         weights = {"k": np.full(4, scale, np.float32)}
         node = helper.make_node("Mul", ["x", "k"], ["y"])
-        ports = [(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
-        onnx.save(make_model([node], ports[:1], ports[1:], weights), tmp_path / "m.onnx")
+        model = make_model([node], [("x", TensorProto.FLOAT, ["n", 4])], [("y", TensorProto.FLOAT, ["n", 4])], weights)
+        onnx.save(model, tmp_path / "m.onnx")
         ingot.compile(tmp_path / "m.onnx").emit(tmp_path / f"m{scale}.so")
         graphs.append(ingot.load(tmp_path / f"m{scale}.so"))
     graphs.append(ingot.load(library))

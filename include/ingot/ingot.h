@@ -60,7 +60,8 @@ int ingot_api_version(void);
 /* threads: 0 for the default. */
 ingot_status ingot_create(int threads, ingot_model** model);
 void ingot_destroy(ingot_model* model);
-/* {"inputs": [{"name", "dtype", "shape"}], "outputs": [...]}; dims that are not fixed are strings. Owned by the model. */
+/* {"inputs": [{"name", "dtype", "shape"}], "outputs": [...]}; dims that are not fixed are strings. Owned by the model.
+ */
 const char* ingot_signature(const ingot_model* model);
 /* Inputs and outputs in the order of the signature. An output whose data is NULL gets memory from the library, to be
  * returned with ingot_release; otherwise bytes must be enough. dtype, rank, dims and bytes of outputs are filled in. */

@@ -146,7 +146,8 @@ Dim floor_div(const Dim& a, const Dim& b) {
     if (rest.empty()) return Dim::from(std::move(exact));
     // floor(q*d + r, d) = q + floor(r, d)
     Dim r = Dim::from(std::move(rest));
-    Dim quotient = r.is_const() && b.is_const() ? floor_div(r, b) : Dim::symbol("floor((" + r.str() + ")/(" + b.str() + "))");
+    Dim quotient =
+        r.is_const() && b.is_const() ? floor_div(r, b) : Dim::symbol("floor((" + r.str() + ")/(" + b.str() + "))");
     return Dim::from(std::move(exact)) + quotient;
   }
   return Dim::symbol("floor((" + a.str() + ")/(" + b.str() + "))");

@@ -1,6 +1,6 @@
 // Machine code for steps: takes the bitcode of a kernel, stores the parameters that are known as constants, defines the
-// hooks from the fused expression, inlines everything, runs LLVM's -O3 for the level, and emits an object. Equal kernels
-// are compiled once; objects are kept in the disk cache.
+// hooks from the fused expression, inlines everything, runs LLVM's -O3 for the level, and emits an object. Equal
+// kernels are compiled once; objects are kept in the disk cache.
 #pragma once
 #include <memory>
 #include <string>
@@ -29,7 +29,8 @@ std::string compile_kernel(const KernelRequest&, IsaLevel);
 
 // Links object files into a shared library with the embedded lld; on failure nothing is left at `path`.
 // exports: the only symbols visible from outside.
-void link_library(const std::vector<std::string>& objects, const std::string& path, const std::vector<std::string>& exports);
+void link_library(const std::vector<std::string>& objects, const std::string& path,
+                  const std::vector<std::string>& exports);
 
 // An object file defining `symbol` and `symbol`_end around the given bytes, read-only and aligned to 64.
 void write_data_object(const std::string& path, const std::string& symbol, std::string_view bytes);

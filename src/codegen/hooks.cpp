@@ -79,8 +79,8 @@ class HookBuilder {
 void define_epilogue(llvm::Module& m, llvm::Function* f, const Expr& e) {
   HookBuilder h(m, f, e);
   auto& b = h.ir();
-  llvm::Value *acc = f->getArg(0), *extra = f->getArg(1), *strides = f->getArg(2), *row = f->getArg(3), *col = f->getArg(4),
-              *lanes = f->getArg(5);
+  llvm::Value *acc = f->getArg(0), *extra = f->getArg(1), *strides = f->getArg(2), *row = f->getArg(3),
+              *col = f->getArg(4), *lanes = f->getArg(5);
   h.body([&](int input, llvm::Value* out) {
     if (input == 0) {
       b.CreateStore(acc, out);
@@ -101,7 +101,8 @@ void define_epilogue(llvm::Module& m, llvm::Function* f, const Expr& e) {
 void define_ewise(llvm::Module& m, llvm::Function* f, const Expr& e) {
   HookBuilder h(m, f, e);
   auto& b = h.ir();
-  llvm::Value *operands = f->getArg(0), *offsets = f->getArg(1), *params = f->getArg(2), *i = f->getArg(3), *lanes = f->getArg(4);
+  llvm::Value *operands = f->getArg(0), *offsets = f->getArg(1), *params = f->getArg(2), *i = f->getArg(3),
+              *lanes = f->getArg(4);
   auto* i64 = b.getInt64Ty();
   struct Place {
     llvm::Value *base, *offset, *kind, *step;

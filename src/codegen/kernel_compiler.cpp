@@ -49,8 +49,9 @@ std::unique_ptr<llvm::TargetMachine> target_machine(IsaLevel level) {
   if (!target) fail(ErrorKind::Internal, "LLVM has no x86-64 target: {}", error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
-  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
-      triple, std::string(name(level)), "", options, llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Aggressive));
+  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(triple, std::string(name(level)), "", options,
+                                                                          llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                                                          llvm::CodeGenOptLevel::Aggressive));
 }
 
 // Only what the entry reaches is read from the bitcode: the module holds all kernels of the level.
@@ -94,8 +95,8 @@ llvm::Function* make_entry(llvm::Module& m, const KernelRequest& r) {
   llvm::Function* kernel = m.getFunction(r.kernel);
   if (!kernel) fail(ErrorKind::Internal, "there is no kernel {} in the bitcode", r.kernel);
   auto* call_type = llvm::StructType::get(c, {ptr, ptr, ptr, i64, i64, ptr});  // KernelCall
-  auto* f = llvm::Function::Create(llvm::FunctionType::get(b.getInt32Ty(), {ptr}, false), llvm::GlobalValue::ExternalLinkage,
-                                   r.symbol(), m);
+  auto* f = llvm::Function::Create(llvm::FunctionType::get(b.getInt32Ty(), {ptr}, false),
+                                   llvm::GlobalValue::ExternalLinkage, r.symbol(), m);
   b.SetInsertPoint(llvm::BasicBlock::Create(c, "entry", f));
   auto* params_type = llvm::ArrayType::get(i64, r.params.size());
   llvm::Value* params = b.CreateAlloca(params_type);

@@ -20,13 +20,15 @@ namespace {
 // The C library this process runs on: linking against it records its name and symbol versions.
 std::string library_of(void* address) {
   Dl_info info;
-  if (!dladdr(address, &info) || !info.dli_fname) fail(ErrorKind::Internal, "cannot find the C library of this process");
+  if (!dladdr(address, &info) || !info.dli_fname)
+    fail(ErrorKind::Internal, "cannot find the C library of this process");
   return info.dli_fname;
 }
 
 }  // namespace
 
-void link_library(const std::vector<std::string>& objects, const std::string& path, const std::vector<std::string>& exports) {
+void link_library(const std::vector<std::string>& objects, const std::string& path,
+                  const std::vector<std::string>& exports) {
   const std::string script_path = path + ".exports";
   {
     std::ofstream script(script_path);
@@ -37,9 +39,26 @@ void link_library(const std::vector<std::string>& objects, const std::string& pa
   }
   const std::string libc = library_of(reinterpret_cast<void*>(&::abort)),
                     libm = library_of(reinterpret_cast<void*>(static_cast<double (*)(double)>(&::lgamma)));
-  std::vector<std::string> args = {"ld.lld", "-shared", "--gc-sections", "--build-id=none", "-z", "defs", "-z", "nodelete",
-                                   "-z", "noexecstack", "--strip-all", "--icf=all", "--eh-frame-hdr", "-Bsymbolic", "--as-needed", "-O0", "--threads=2",
-                                   "--version-script=" + script_path, "-o", path};
+  std::vector<std::string> args = {"ld.lld",
+                                   "-shared",
+                                   "--gc-sections",
+                                   "--build-id=none",
+                                   "-z",
+                                   "defs",
+                                   "-z",
+                                   "nodelete",
+                                   "-z",
+                                   "noexecstack",
+                                   "--strip-all",
+                                   "--icf=all",
+                                   "--eh-frame-hdr",
+                                   "-Bsymbolic",
+                                   "--as-needed",
+                                   "-O0",
+                                   "--threads=2",
+                                   "--version-script=" + script_path,
+                                   "-o",
+                                   path};
   args.insert(args.end(), objects.begin(), objects.end());
   args.push_back(libc);
   args.push_back(libm);

@@ -100,7 +100,8 @@ void write_elf(std::ostream& out, std::vector<Section>& sections) {
     at += s.size();
   }
   pad(out, at, 8);
-  out.write(reinterpret_cast<const char*>(table.data()), static_cast<std::streamsize>(table.size() * sizeof(Elf64_Shdr)));
+  out.write(reinterpret_cast<const char*>(table.data()),
+            static_cast<std::streamsize>(table.size() * sizeof(Elf64_Shdr)));
 }
 
 Elf64_Sym global(Elf64_Word name, Elf64_Half section, Elf64_Addr value) {
@@ -147,13 +148,13 @@ void write_table_object(const std::string& path, const std::string& symbol, cons
     relocations.push_back({8 * i, ELF64_R_INFO(2 + i, R_X86_64_64), 0});
   }
   const std::string zeros(8 * functions.size() + 8, '\0');
-  write_object(path,
-               {{".data.rel.ro." + symbol, SHT_PROGBITS, SHF_ALLOC | SHF_WRITE, 8, zeros},
-                {".rela.data.rel.ro." + symbol, SHT_RELA, SHF_INFO_LINK, 8,
-                 view(relocations.data(), relocations.size() * sizeof(Elf64_Rela)), 3, 1, sizeof(Elf64_Rela)},
-                {".symtab", SHT_SYMTAB, 0, 8, view(symbols.data(), symbols.size() * sizeof(Elf64_Sym)), 4, 1, sizeof(Elf64_Sym)},
-                {".strtab", SHT_STRTAB, 0, 1, strings.bytes()},
-                {".note.GNU-stack", SHT_PROGBITS, 0, 1, {}}});
+  write_object(path, {{".data.rel.ro." + symbol, SHT_PROGBITS, SHF_ALLOC | SHF_WRITE, 8, zeros},
+                      {".rela.data.rel.ro." + symbol, SHT_RELA, SHF_INFO_LINK, 8,
+                       view(relocations.data(), relocations.size() * sizeof(Elf64_Rela)), 3, 1, sizeof(Elf64_Rela)},
+                      {".symtab", SHT_SYMTAB, 0, 8, view(symbols.data(), symbols.size() * sizeof(Elf64_Sym)), 4, 1,
+                       sizeof(Elf64_Sym)},
+                      {".strtab", SHT_STRTAB, 0, 1, strings.bytes()},
+                      {".note.GNU-stack", SHT_PROGBITS, 0, 1, {}}});
 }
 
 }  // namespace ingot

@@ -177,7 +177,8 @@ void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, c
 
   const std::string beside = path + "." + std::to_string(getpid()) + ".new";
   link_library(objects, beside,
-               {"ingot_api_version", "ingot_create", "ingot_destroy", "ingot_signature", "ingot_run", "ingot_release", "ingot_error"});
+               {"ingot_api_version", "ingot_create", "ingot_destroy", "ingot_signature", "ingot_run", "ingot_release",
+                "ingot_error"});
   std::error_code error;
   fs::rename(beside, path, error);
   if (error) {

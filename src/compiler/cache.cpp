@@ -66,7 +66,8 @@ void Cache::write(const std::string& key, const std::string& bytes) const {
 TemporaryFolder::TemporaryFolder() {
   std::error_code error;
   std::string pattern = (fs::temp_directory_path(error) / "ingot-XXXXXX").string();
-  if (error || !mkdtemp(pattern.data())) fail(ErrorKind::Io, "cannot make a temporary folder: {}", std::strerror(errno));
+  if (error || !mkdtemp(pattern.data()))
+    fail(ErrorKind::Io, "cannot make a temporary folder: {}", std::strerror(errno));
   path_ = pattern;
 }
 

@@ -12,9 +12,9 @@
 namespace ingot {
 
 struct CompileOptions {
-  std::map<std::string, bool> patterns;  // fusions switched by name; those not named are on
-  int opt_level = 3;                     // 0: no clean-up, no fusions, no specialised kernels
-  std::string march = "native";          // native, x86-64-v3, x86-64-v2
+  std::map<std::string, bool> patterns;                // fusions switched by name; those not named are on
+  int opt_level = 3;                                   // 0: no clean-up, no fusions, no specialised kernels
+  std::string march = "native";                        // native, x86-64-v3, x86-64-v2
   std::map<std::string, std::vector<int64_t>> shapes;  // fix the shape of inputs (-1 leaves a dim free)
 };
 

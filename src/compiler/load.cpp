@@ -50,7 +50,8 @@ std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions&
     graph = load_ir(path);
   } else {
     if (fs::path(path).extension() == ".so")
-      throw Error(ErrorKind::InvalidInput, path + " is a compiled library", "run it as it is; compile the model it was made from");
+      throw Error(ErrorKind::InvalidInput, path + " is a compiled library",
+                  "run it as it is; compile the model it was made from");
     graph = load_onnx(path);
   }
   fix_shapes(*graph, options.shapes);

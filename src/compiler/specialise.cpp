@@ -38,7 +38,8 @@ FreeDims free_dims(const Graph& g) {
 // bounds), so the first group all of whose samples are accepted is used.
 std::vector<std::vector<Assignment>> sample_groups(const FreeDims& dims) {
   std::vector<std::vector<Assignment>> groups;
-  for (auto [first, second, apart] : {std::tuple{64, 96, 32}, {64, 96, 0}, {224, 320, 0}, {32, 48, 0}, {16, 24, 0}, {2, 3, 0}}) {
+  for (auto [first, second, apart] :
+       {std::tuple{64, 96, 32}, {64, 96, 0}, {224, 320, 0}, {32, 48, 0}, {16, 24, 0}, {2, 3, 0}}) {
     std::vector<Assignment> group;
     for (bool single : {false, true})
       for (int which = 0; which < 2; which++) {
@@ -113,7 +114,10 @@ std::vector<KernelRequest> choose_kernels(const Graph& g) {
       ordinal = low.step_node[i] == node ? ordinal + 1 : 0;
       node = low.step_node[i];
       if (!s.specialise) continue;
-      StepKey key{node, ordinal, s.kernel, s.expr ? s.expr->str() : "",
+      StepKey key{node,
+                  ordinal,
+                  s.kernel,
+                  s.expr ? s.expr->str() : "",
                   {s.params.begin(), s.params.begin() + static_cast<std::ptrdiff_t>(s.structure)}};
       steps[key].push_back(&s);
     }

@@ -207,7 +207,8 @@ std::string Expr::str() const {
   return prefix;
 }
 
-Expr parse_expr(const std::string& text, const std::vector<DType>& input_types, const std::vector<DType>& result_types) {
+Expr parse_expr(const std::string& text, const std::vector<DType>& input_types,
+                const std::vector<DType>& result_types) {
   Expr e;
   e.input_types = input_types;
   Parser(text, e).parse();

@@ -21,9 +21,9 @@ struct ExprInstr {
 
 struct Expr {
   std::vector<ExprInstr> code;
-  std::vector<int> results;          // instruction of each result
-  std::vector<DType> input_types;    // as stored in memory
-  std::vector<DType> result_types;   // as stored in memory
+  std::vector<int> results;         // instruction of each result
+  std::vector<DType> input_types;   // as stored in memory
+  std::vector<DType> result_types;  // as stored in memory
 
   // Builders return the index of the new instruction; equal instructions are shared.
   int input(int i);
@@ -40,6 +40,7 @@ struct Expr {
 DType value_type(DType stored);
 
 // Parses the text form; InvalidModel with the position on anything malformed or ill-typed.
-Expr parse_expr(const std::string& text, const std::vector<DType>& input_types, const std::vector<DType>& result_types = {});
+Expr parse_expr(const std::string& text, const std::vector<DType>& input_types,
+                const std::vector<DType>& result_types = {});
 
 }  // namespace ingot

@@ -20,8 +20,8 @@ const T* attribute(const Node& node, const std::string& name) {
   if (it == node.attrs.end()) return nullptr;
   const T* value = std::get_if<T>(&it->second);
   if (!value)
-    invalid_model("{}: attribute '{}' is of kind {}, expected {}", node.label(), name, kAttributeKinds[it->second.index()],
-                  kAttributeKinds[Attribute(T{}).index()]);
+    invalid_model("{}: attribute '{}' is of kind {}, expected {}", node.label(), name,
+                  kAttributeKinds[it->second.index()], kAttributeKinds[Attribute(T{}).index()]);
   return value;
 }
 
@@ -147,7 +147,8 @@ void verify(const Graph& g) {
   auto in_range = [&](TensorId t) { return t >= 0 && t < count; };
   for (TensorId t : g.inputs) {
     if (!in_range(t)) invalid_model("graph '{}': an input has tensor id {} of {}", g.name, t, count);
-    if (defined[static_cast<size_t>(t)]) invalid_model("graph '{}': input '{}' is listed twice", g.name, g.tensor(t).name);
+    if (defined[static_cast<size_t>(t)])
+      invalid_model("graph '{}': input '{}' is listed twice", g.name, g.tensor(t).name);
     defined[static_cast<size_t>(t)] = true;
   }
   for (size_t i = 0; i < g.tensors.size(); i++) {
@@ -177,7 +178,8 @@ void verify(const Graph& g) {
   }
   for (TensorId t : g.outputs) {
     if (!in_range(t)) invalid_model("graph '{}': an output has tensor id {} of {}", g.name, t, count);
-    if (!defined[static_cast<size_t>(t)]) invalid_model("graph '{}': nothing makes output '{}'", g.name, g.tensor(t).name);
+    if (!defined[static_cast<size_t>(t)])
+      invalid_model("graph '{}': nothing makes output '{}'", g.name, g.tensor(t).name);
   }
 }
 

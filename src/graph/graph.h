@@ -75,7 +75,9 @@ struct Node {
   std::map<std::string, Attribute> attrs;
   std::vector<std::string> origins;  // names of the ONNX nodes this came from
 
-  bool is(std::string_view op_name, std::string_view in_domain = "") const { return op == op_name && domain == in_domain; }
+  bool is(std::string_view op_name, std::string_view in_domain = "") const {
+    return op == op_name && domain == in_domain;
+  }
   bool has_input(size_t i) const { return i < inputs.size() && inputs[i] != kNoTensor; }
   bool has_output(size_t i) const { return i < outputs.size() && outputs[i] != kNoTensor; }
   bool has(const std::string& attr) const { return attrs.contains(attr); }
@@ -118,8 +120,8 @@ class Graph {
 // Who makes and who reads each tensor, for one state of the graph.
 struct Uses {
   explicit Uses(const Graph&);
-  std::vector<int> producer;                 // node index, -1 for inputs and constants
-  std::vector<std::vector<int>> consumers;   // node indices, one entry per use
+  std::vector<int> producer;                // node index, -1 for inputs and constants
+  std::vector<std::vector<int>> consumers;  // node indices, one entry per use
   std::vector<bool> is_output;
 };
 

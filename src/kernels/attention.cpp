@@ -168,7 +168,8 @@ INGOT_INLINE void weigh_values(const AttentionParams& p, const AttentionUnit& u,
 
 // Not inlined: the tiles of every height exist once, and specialising them brings nothing (ops/attention.cpp).
 template <int MR>
-__attribute__((noinline)) static void attention_tile(const AttentionParams& p, const AttentionUnit& u, const KeyBlock& keys, int64_t row) {
+__attribute__((noinline)) static void attention_tile(const AttentionParams& p, const AttentionUnit& u,
+                                                     const KeyBlock& keys, int64_t row) {
   int64_t count = keys.len;  // keys that any query of the tile sees
   if (p.causal) count = max_of(0, min_of(count, row + MR + p.causal_offset - keys.first));
   VF maxima[MR];

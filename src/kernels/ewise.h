@@ -17,9 +17,9 @@ struct EwiseParams {
   int64_t inputs, results, rank;
   int64_t inner_kind[kEwiseMaxOperands];  // step of the innermost dim: 0, 1, or 2 for any other
   // not structural:
-  int64_t dims[kEwiseMaxRank];                       // outermost first; dims[rank-1] is the innermost
+  int64_t dims[kEwiseMaxRank];                        // outermost first; dims[rank-1] is the innermost
   int64_t strides[kEwiseMaxOperands][kEwiseMaxRank];  // in elements; results too
-  int64_t chunks;                                    // per row: ceil(dims[rank-1] / kEwiseChunk)
+  int64_t chunks;                                     // per row: ceil(dims[rank-1] / kEwiseChunk)
 };
 inline constexpr int kEwiseStructure = 3 + kEwiseMaxOperands;
 inline constexpr int kEwiseParamCount = sizeof(EwiseParams) / 8;

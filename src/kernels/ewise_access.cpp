@@ -27,14 +27,14 @@ INGOT_INLINE void store_lanes(T* base, int64_t i, int64_t lanes, int64_t kind, i
 
 }  // namespace
 
-#define INGOT_ACCESS(NAME, T)                                                                                         \
-  extern "C" void ingot_load_##NAME(const void* base, int64_t offset, int64_t i, int64_t lanes, int64_t kind,         \
-                                    int64_t step, Vec<T>* out) {                                                      \
-    *out = load_lanes(static_cast<const T*>(base) + offset, i, lanes, kind, step);                                    \
-  }                                                                                                                   \
-  extern "C" void ingot_store_##NAME(void* base, int64_t offset, int64_t i, int64_t lanes, int64_t kind,              \
-                                     int64_t step, const Vec<T>* in) {                                                \
-    store_lanes(static_cast<T*>(base) + offset, i, lanes, kind, step, *in);                                           \
+#define INGOT_ACCESS(NAME, T)                                                                                          \
+  extern "C" void ingot_load_##NAME(const void* base, int64_t offset, int64_t i, int64_t lanes, int64_t kind,          \
+                                    int64_t step, Vec<T>* out) {                                                       \
+    *out = load_lanes(static_cast<const T*>(base) + offset, i, lanes, kind, step);                                     \
+  }                                                                                                                    \
+  extern "C" void ingot_store_##NAME(void* base, int64_t offset, int64_t i, int64_t lanes, int64_t kind, int64_t step, \
+                                     const Vec<T>* in) {                                                               \
+    store_lanes(static_cast<T*>(base) + offset, i, lanes, kind, step, *in);                                            \
   }
 INGOT_ACCESS(f32, float)
 INGOT_ACCESS(f64, double)
@@ -48,14 +48,14 @@ INGOT_ACCESS(u32, uint32_t)
 INGOT_ACCESS(u64, uint64_t)
 INGOT_ACCESS(bool, uint8_t)
 
-#define INGOT_HALF_ACCESS(NAME, WIDEN, NARROW)                                                                        \
-  extern "C" void ingot_load_##NAME(const void* base, int64_t offset, int64_t i, int64_t lanes, int64_t kind,         \
-                                    int64_t step, VF* out) {                                                          \
-    *out = WIDEN(load_lanes(static_cast<const uint16_t*>(base) + offset, i, lanes, kind, step));                      \
-  }                                                                                                                   \
-  extern "C" void ingot_store_##NAME(void* base, int64_t offset, int64_t i, int64_t lanes, int64_t kind,              \
-                                     int64_t step, const VF* in) {                                                    \
-    store_lanes(static_cast<uint16_t*>(base) + offset, i, lanes, kind, step, NARROW(*in));                            \
+#define INGOT_HALF_ACCESS(NAME, WIDEN, NARROW)                                                                         \
+  extern "C" void ingot_load_##NAME(const void* base, int64_t offset, int64_t i, int64_t lanes, int64_t kind,          \
+                                    int64_t step, VF* out) {                                                           \
+    *out = WIDEN(load_lanes(static_cast<const uint16_t*>(base) + offset, i, lanes, kind, step));                       \
+  }                                                                                                                    \
+  extern "C" void ingot_store_##NAME(void* base, int64_t offset, int64_t i, int64_t lanes, int64_t kind, int64_t step, \
+                                     const VF* in) {                                                                   \
+    store_lanes(static_cast<uint16_t*>(base) + offset, i, lanes, kind, step, NARROW(*in));                             \
   }
 INGOT_HALF_ACCESS(f16, f16_to_f32, f32_to_f16)
 INGOT_HALF_ACCESS(bf16, bf16_to_f32, f32_to_bf16)

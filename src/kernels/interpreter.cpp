@@ -38,14 +38,19 @@ void load_input(const ProgramInstr& in, const void* base, int64_t offset, int64_
     return;
   }
   switch (in.bytes) {
-    case 1: return copy_in(static_cast<const uint8_t*>(base) + offset, step, n, static_cast<uint8_t*>(out));
-    case 2: return copy_in(static_cast<const uint16_t*>(base) + offset, step, n, static_cast<uint16_t*>(out));
-    case 4: return copy_in(static_cast<const uint32_t*>(base) + offset, step, n, static_cast<uint32_t*>(out));
-    default: return copy_in(static_cast<const uint64_t*>(base) + offset, step, n, static_cast<uint64_t*>(out));
+    case 1:
+      return copy_in(static_cast<const uint8_t*>(base) + offset, step, n, static_cast<uint8_t*>(out));
+    case 2:
+      return copy_in(static_cast<const uint16_t*>(base) + offset, step, n, static_cast<uint16_t*>(out));
+    case 4:
+      return copy_in(static_cast<const uint32_t*>(base) + offset, step, n, static_cast<uint32_t*>(out));
+    default:
+      return copy_in(static_cast<const uint64_t*>(base) + offset, step, n, static_cast<uint64_t*>(out));
   }
 }
 
-void store_result(int32_t stored, int32_t bytes, const void* value, int64_t step, int64_t n, void* base, int64_t offset) {
+void store_result(int32_t stored, int32_t bytes, const void* value, int64_t step, int64_t n, void* base,
+                  int64_t offset) {
   if (stored == kF16 || stored == kBF16) {
     const auto* from = static_cast<const float*>(value);
     auto* to = static_cast<uint16_t*>(base) + offset;
@@ -56,19 +61,31 @@ void store_result(int32_t stored, int32_t bytes, const void* value, int64_t step
     return;
   }
   switch (bytes) {
-    case 1: return copy_out(static_cast<const uint8_t*>(value), step, n, static_cast<uint8_t*>(base) + offset);
-    case 2: return copy_out(static_cast<const uint16_t*>(value), step, n, static_cast<uint16_t*>(base) + offset);
-    case 4: return copy_out(static_cast<const uint32_t*>(value), step, n, static_cast<uint32_t*>(base) + offset);
-    default: return copy_out(static_cast<const uint64_t*>(value), step, n, static_cast<uint64_t*>(base) + offset);
+    case 1:
+      return copy_out(static_cast<const uint8_t*>(value), step, n, static_cast<uint8_t*>(base) + offset);
+    case 2:
+      return copy_out(static_cast<const uint16_t*>(value), step, n, static_cast<uint16_t*>(base) + offset);
+    case 4:
+      return copy_out(static_cast<const uint32_t*>(value), step, n, static_cast<uint32_t*>(base) + offset);
+    default:
+      return copy_out(static_cast<const uint64_t*>(value), step, n, static_cast<uint64_t*>(base) + offset);
   }
 }
 
 void fill(const ProgramInstr& in, int64_t n, void* out) {
   switch (in.bytes) {
-    case 1: for (int64_t i = 0; i < n; i++) static_cast<uint8_t*>(out)[i] = static_cast<uint8_t>(in.constant); return;
-    case 2: for (int64_t i = 0; i < n; i++) static_cast<uint16_t*>(out)[i] = static_cast<uint16_t>(in.constant); return;
-    case 4: for (int64_t i = 0; i < n; i++) static_cast<uint32_t*>(out)[i] = static_cast<uint32_t>(in.constant); return;
-    default: for (int64_t i = 0; i < n; i++) static_cast<int64_t*>(out)[i] = in.constant; return;
+    case 1:
+      for (int64_t i = 0; i < n; i++) static_cast<uint8_t*>(out)[i] = static_cast<uint8_t>(in.constant);
+      return;
+    case 2:
+      for (int64_t i = 0; i < n; i++) static_cast<uint16_t*>(out)[i] = static_cast<uint16_t>(in.constant);
+      return;
+    case 4:
+      for (int64_t i = 0; i < n; i++) static_cast<uint32_t*>(out)[i] = static_cast<uint32_t>(in.constant);
+      return;
+    default:
+      for (int64_t i = 0; i < n; i++) static_cast<int64_t*>(out)[i] = in.constant;
+      return;
   }
 }
 
@@ -101,8 +118,8 @@ void interpret_row(void* const* operand, const int64_t* offset, const EwiseParam
     });
     for (int64_t r = 0; r < program->result_count; r++) {
       const int64_t o = p.inputs + r, step = p.strides[o][last], reg = program->results[r];
-      store_result(program->result_types[r], program->code[reg].bytes, registers + reg * stride, step, count, operand[o],
-                   offset[o] + at * step);
+      store_result(program->result_types[r], program->code[reg].bytes, registers + reg * stride, step, count,
+                   operand[o], offset[o] + at * step);
     }
   }
 }

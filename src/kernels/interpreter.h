@@ -9,25 +9,25 @@
 
 namespace ingot {
 
-inline constexpr int64_t kInterpreterChunk = 256;   // elements an instruction handles at once
+inline constexpr int64_t kInterpreterChunk = 256;  // elements an instruction handles at once
 inline constexpr int kMaxProgramLength = 128;
 
 struct ProgramInstr {
-  int32_t kind;         // ExprInstr::Kind
-  int32_t input;        // kInput
-  int32_t arg[3];       // kCall: registers
-  int32_t bytes;        // element size of the value
-  int32_t stored;       // kInput: DType in memory (F16 and BF16 are widened)
+  int32_t kind;    // ExprInstr::Kind
+  int32_t input;   // kInput
+  int32_t arg[3];  // kCall: registers
+  int32_t bytes;   // element size of the value
+  int32_t stored;  // kInput: DType in memory (F16 and BF16 are widened)
   int32_t pad;
-  int64_t constant;     // kConstant: the bits of the value
-  EwiseChunkFn apply;   // kCall
+  int64_t constant;    // kConstant: the bits of the value
+  EwiseChunkFn apply;  // kCall
 };
 
 struct ExprProgram {
   const ProgramInstr* code;
   int64_t length;
-  const int32_t* results;         // register of each result
-  const int32_t* result_types;    // DType in memory
+  const int32_t* results;       // register of each result
+  const int32_t* result_types;  // DType in memory
   int64_t result_count;
 };
 

@@ -16,15 +16,33 @@ std::optional<std::vector<Dim>> constant_values(const Constant& c) {
   if (c.elements() > static_cast<int64_t>(kMaxValues)) return std::nullopt;
   std::vector<Dim> out;
   switch (c.dtype) {
-    case DType::I64: append<int64_t>(c, out); break;
-    case DType::I32: append<int32_t>(c, out); break;
-    case DType::I16: append<int16_t>(c, out); break;
-    case DType::I8: append<int8_t>(c, out); break;
-    case DType::U8: case DType::Bool: append<uint8_t>(c, out); break;
-    case DType::U16: append<uint16_t>(c, out); break;
-    case DType::U32: append<uint32_t>(c, out); break;
-    case DType::U64: append<uint64_t>(c, out); break;
-    default: return std::nullopt;
+    case DType::I64:
+      append<int64_t>(c, out);
+      break;
+    case DType::I32:
+      append<int32_t>(c, out);
+      break;
+    case DType::I16:
+      append<int16_t>(c, out);
+      break;
+    case DType::I8:
+      append<int8_t>(c, out);
+      break;
+    case DType::U8:
+    case DType::Bool:
+      append<uint8_t>(c, out);
+      break;
+    case DType::U16:
+      append<uint16_t>(c, out);
+      break;
+    case DType::U32:
+      append<uint32_t>(c, out);
+      break;
+    case DType::U64:
+      append<uint64_t>(c, out);
+      break;
+    default:
+      return std::nullopt;
   }
   return out;
 }

@@ -24,14 +24,15 @@ struct ValuesNeeded {
 
 class InferContext {
  public:
-  InferContext(const Node& node, std::vector<const TensorInfo*> inputs, std::vector<TensorInfo> outputs, bool at_run_time);
+  InferContext(const Node& node, std::vector<const TensorInfo*> inputs, std::vector<TensorInfo> outputs,
+               bool at_run_time);
 
   const Node& node;
   size_t input_count() const { return inputs_.size(); }
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i] != nullptr; }
-  const TensorInfo& in(size_t i) const;           // error when the operand is absent
+  const TensorInfo& in(size_t i) const;  // error when the operand is absent
   DType dtype(size_t i) const { return in(i).dtype; }
-  const Shape& shape(size_t i) const;             // throws RankUnknown
+  const Shape& shape(size_t i) const;  // throws RankUnknown
   int64_t rank(size_t i) const { return static_cast<int64_t>(shape(i).size()); }
   // Elements of a small integer (or bool) input as dims, from constants or from shapes. When they are not known:
   // nothing in the compiler (leave the dims unknown), ValuesNeeded at run time.
@@ -84,17 +85,17 @@ struct Operand {
 };
 
 struct Step {
-  std::string kernel;             // "ingot_gemm_f32"
-  std::vector<Operand> operands;  // inputs, then outputs, then temporaries, as the kernel expects
-  std::vector<int64_t> params;    // the kernel's Params struct, 8 bytes a field
-  size_t structure = 0;           // params[0, structure) choose the shape of the code; a specialised kernel fits
-                                  // only a step with the same ones
-  int64_t units = 1;              // parallel range
-  int64_t grain = 1;              // units a thread takes at least
-  int64_t scratch = 0;            // bytes per thread
+  std::string kernel;                // "ingot_gemm_f32"
+  std::vector<Operand> operands;     // inputs, then outputs, then temporaries, as the kernel expects
+  std::vector<int64_t> params;       // the kernel's Params struct, 8 bytes a field
+  size_t structure = 0;              // params[0, structure) choose the shape of the code; a specialised kernel fits
+                                     // only a step with the same ones
+  int64_t units = 1;                 // parallel range
+  int64_t grain = 1;                 // units a thread takes at least
+  int64_t scratch = 0;               // bytes per thread
   std::shared_ptr<const Expr> expr;  // fused expression for the hooks, with the types of its inputs
-  bool specialise = false;        // worth compiling for the shapes at hand
-  int in_place = -1;              // index into operands: an input whose memory the first output may take over
+  bool specialise = false;           // worth compiling for the shapes at hand
+  int in_place = -1;                 // index into operands: an input whose memory the first output may take over
 };
 
 class LowerContext {
@@ -145,7 +146,7 @@ class LowerContext {
 
 struct OpDef {
   std::string name;
-  std::string domain;  // "" or "ingot"
+  std::string domain;                  // "" or "ingot"
   int min_inputs = 0, max_inputs = 0;  // max -1: any number
   int min_outputs = 1, max_outputs = 1;
   void (*infer)(InferContext&) = nullptr;

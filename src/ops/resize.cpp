@@ -31,8 +31,8 @@ std::optional<int64_t> nearest_mode_of(const Node& n) {
                 {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
 }
 
-// The axes that scales, sizes and roi name, as dims of the tensor in memory: with channels_last=1 they still count as in
-// [N, C, spatial...] while the tensor is stored as [N, spatial..., C].
+// The axes that scales, sizes and roi name, as dims of the tensor in memory: with channels_last=1 they still count as
+// in [N, C, spatial...] while the tensor is stored as [N, spatial..., C].
 std::vector<int64_t> named_axes(const Node& node, int64_t rank) {
   std::vector<int64_t> axes = node.get_ints("axes");
   if (axes.empty())

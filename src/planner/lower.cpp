@@ -6,10 +6,12 @@ namespace ingot {
 namespace {
 
 bool outputs_known(const Graph& g, const Node& node, const std::vector<TensorInfo>& infos) {
-  return std::all_of(node.outputs.begin(), node.outputs.end(), [&](TensorId t) {
-    const TensorInfo* info = t == kNoTensor ? nullptr : &infos[static_cast<size_t>(t)];
-    return !info || info->values || info->constant;
-  }) && !g.nodes.empty();
+  return std::all_of(node.outputs.begin(), node.outputs.end(),
+                     [&](TensorId t) {
+                       const TensorInfo* info = t == kNoTensor ? nullptr : &infos[static_cast<size_t>(t)];
+                       return !info || info->values || info->constant;
+                     }) &&
+         !g.nodes.empty();
 }
 
 void infer_into(const Graph& g, const Node& node, std::vector<TensorInfo>& infos, const KnownValues& known) {
@@ -54,7 +56,8 @@ void lower_node(const Graph& g, size_t index, Lowered& out) {
 }
 
 // Nodes needed for the targets, not counting those whose results are known from shapes.
-std::vector<bool> needed_nodes(const Graph& g, const std::vector<TensorInfo>& infos, const std::vector<TensorId>& targets) {
+std::vector<bool> needed_nodes(const Graph& g, const std::vector<TensorInfo>& infos,
+                               const std::vector<TensorId>& targets) {
   std::vector<bool> tensor(g.tensors.size()), node(g.nodes.size());
   for (TensorId t : targets) tensor[static_cast<size_t>(t)] = true;
   for (size_t i = g.nodes.size(); i-- > 0;) {
@@ -88,8 +91,8 @@ std::vector<bool> ancestor_nodes(const Graph& g, const std::vector<TensorId>& ta
 
 }  // namespace
 
-Lowered lower_graph(const Graph& g, const std::vector<std::vector<int64_t>>& input_dims, const std::vector<TensorId>& targets,
-                    const KnownValues& known) {
+Lowered lower_graph(const Graph& g, const std::vector<std::vector<int64_t>>& input_dims,
+                    const std::vector<TensorId>& targets, const KnownValues& known) {
   Lowered out;
   out.infos.resize(g.tensors.size());
   out.alias.resize(g.tensors.size());

@@ -107,7 +107,8 @@ class Placement {
       const size_t from = root(in.id), to = root(out);
       if (from == to || life_[from].last != static_cast<int>(s) || life_[to].first != static_cast<int>(s)) continue;
       if (where_[from].kind != Location::kNull || where_[to].kind != Location::kNull) continue;
-      if (low_.alias[static_cast<size_t>(in.id)].offset != 0 || bytes(static_cast<TensorId>(from)) != bytes(out)) continue;
+      if (low_.alias[static_cast<size_t>(in.id)].offset != 0 || bytes(static_cast<TensorId>(from)) != bytes(out))
+        continue;
       // Another view of the same memory may be read in another order: x + x[0:1].
       if (std::any_of(step.operands.begin(), step.operands.end(), [&](const Operand& o) {
             return o.kind == Operand::kTensor && o.id != in.id && root(o.id) == from;
@@ -179,7 +180,7 @@ class Placement {
   Plan& plan_;
   std::vector<Life> life_;
   std::vector<Location> where_;
-  std::vector<TensorId> merged_;  // in-place results share the memory of this root
+  std::vector<TensorId> merged_;      // in-place results share the memory of this root
   std::vector<int64_t> temporaries_;  // offset of each use, in order
   size_t next_temporary_ = 0;
 };
@@ -202,8 +203,9 @@ void bind_kernel(PlannedStep& p, const Node& node, const std::vector<Specialised
 
 }  // namespace
 
-Plan make_plan(const Graph& g, const std::vector<std::vector<int64_t>>& input_dims, const std::vector<TensorId>& targets,
-               const std::vector<SpecialisedKernel>& kernels, const KnownValues& known) {
+Plan make_plan(const Graph& g, const std::vector<std::vector<int64_t>>& input_dims,
+               const std::vector<TensorId>& targets, const std::vector<SpecialisedKernel>& kernels,
+               const KnownValues& known) {
   Plan plan;
   plan.targets = targets;
   Lowered low = lower_graph(g, input_dims, targets, known);

@@ -44,7 +44,7 @@ struct Plan {
   std::vector<TensorId> targets;  // what the plan computes: outputs 0, 1, ... of a run
   std::vector<Copy> copies;
   int64_t arena_bytes = 0;
-  int64_t scratch_bytes = 0;  // per thread
+  int64_t scratch_bytes = 0;              // per thread
   std::vector<ConstantPtr> materialised;  // small values known from shapes
 };
 
@@ -67,8 +67,8 @@ struct Lowered {
   };
   std::vector<Alias> alias;  // per tensor: itself, or the tensor it is a view of
 };
-Lowered lower_graph(const Graph&, const std::vector<std::vector<int64_t>>& input_dims, const std::vector<TensorId>& targets,
-                    const KnownValues& known = {});
+Lowered lower_graph(const Graph&, const std::vector<std::vector<int64_t>>& input_dims,
+                    const std::vector<TensorId>& targets, const KnownValues& known = {});
 
 Plan make_plan(const Graph&, const std::vector<std::vector<int64_t>>& input_dims, const std::vector<TensorId>& targets,
                const std::vector<SpecialisedKernel>& kernels, const KnownValues& known = {});

@@ -32,7 +32,8 @@ EwiseChunkFn chunk_function(const std::string& op, DType dtype) {
 
 std::shared_ptr<const ExprProgram> make_program(const Expr& e) {
   if (e.code.size() > kMaxProgramLength)
-    fail(ErrorKind::Unsupported, "an expression of {} instructions is longer than {}", e.code.size(), kMaxProgramLength);
+    fail(ErrorKind::Unsupported, "an expression of {} instructions is longer than {}", e.code.size(),
+         kMaxProgramLength);
   auto p = std::make_shared<OwnedProgram>();
   for (const ExprInstr& in : e.code) {
     ProgramInstr out{};

@@ -52,14 +52,16 @@ ingot::TensorView view(const ingot_tensor& t, size_t index) {
   ingot::TensorView v{*dtype, {t.dims, t.dims + t.rank}, t.data};
   int64_t elements = 1;
   for (int64_t d : v.dims)
-    if (d < 0 || __builtin_mul_overflow(elements, d, &elements)) ingot::invalid_input("input {} has a bad shape", index);
+    if (d < 0 || __builtin_mul_overflow(elements, d, &elements))
+      ingot::invalid_input("input {} has a bad shape", index);
   if (static_cast<size_t>(ingot::byte_size(*dtype, elements)) > t.bytes)
     ingot::invalid_input("input {} needs {} bytes, has {}", index, ingot::byte_size(*dtype, elements), t.bytes);
   return v;
 }
 
 void* output_memory(ingot_tensor& out, size_t index, ingot::DType dtype, const std::vector<int64_t>& dims) {
-  if (dims.size() > INGOT_MAX_RANK) ingot::invalid_input("output {} has rank {}, above INGOT_MAX_RANK", index, dims.size());
+  if (dims.size() > INGOT_MAX_RANK)
+    ingot::invalid_input("output {} has rank {}, above INGOT_MAX_RANK", index, dims.size());
   int64_t elements = 1;
   for (int64_t d : dims) elements *= d;
   const auto bytes = static_cast<size_t>(ingot::byte_size(dtype, elements));
@@ -86,16 +88,17 @@ INGOT_EXPORT ingot_status ingot_create(int threads, ingot_model** model) {
   return guarded([&] {
     if (!model) ingot::invalid_input("ingot_create: no place for the model");
     auto size = [](const char* a, const char* b) { return static_cast<size_t>(b - a); };
-    auto graph = ingot::read_graph({ingot_embedded_graph, size(ingot_embedded_graph, ingot_embedded_graph_end)},
-                                   std::as_bytes(std::span(ingot_embedded_weights,
-                                                           size(ingot_embedded_weights, ingot_embedded_weights_end))),
-                                   nullptr, {.name = "embedded graph", .verify_checksums = false});
+    auto graph = ingot::read_graph(
+        {ingot_embedded_graph, size(ingot_embedded_graph, ingot_embedded_graph_end)},
+        std::as_bytes(std::span(ingot_embedded_weights, size(ingot_embedded_weights, ingot_embedded_weights_end))),
+        nullptr, {.name = "embedded graph", .verify_checksums = false});
     const std::string kernels(ingot_embedded_kernels, size(ingot_embedded_kernels, ingot_embedded_kernels_end));
     auto m = std::make_unique<ingot_model>();
     ingot::SessionOptions options;
     options.threads = threads;
     m->signature = ingot::signature_json(*graph);
-    m->session = std::make_unique<ingot::Session>(graph, ingot::usable_kernels(kernels, ingot_embedded_functions), options);
+    m->session =
+        std::make_unique<ingot::Session>(graph, ingot::usable_kernels(kernels, ingot_embedded_functions), options);
     *model = m.release();
   });
 }
@@ -107,9 +110,11 @@ INGOT_EXPORT const char* ingot_signature(const ingot_model* model) { return mode
 INGOT_EXPORT ingot_status ingot_run(ingot_model* model, const ingot_tensor* inputs, size_t input_count,
                                     ingot_tensor* outputs, size_t output_count) {
   return guarded([&] {
-    if (!model || (!inputs && input_count) || (!outputs && output_count)) ingot::invalid_input("ingot_run: a null argument");
+    if (!model || (!inputs && input_count) || (!outputs && output_count))
+      ingot::invalid_input("ingot_run: a null argument");
     const size_t wanted = model->session->graph().outputs.size();
-    if (output_count != wanted) ingot::invalid_input("the model has {} outputs, room for {} was given", wanted, output_count);
+    if (output_count != wanted)
+      ingot::invalid_input("the model has {} outputs, room for {} was given", wanted, output_count);
     std::vector<ingot::TensorView> views;
     for (size_t i = 0; i < input_count; i++) views.push_back(view(inputs[i], i));
     model->session->run(views, [&](size_t i, ingot::DType dtype, const std::vector<int64_t>& dims) {

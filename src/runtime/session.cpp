@@ -113,16 +113,23 @@ struct StepCall {
 
 void run_range(void* context, int64_t begin, int64_t end, int worker) {
   auto* c = static_cast<StepCall*>(context);
-  KernelCall call{c->operands, c->step->step.params.data(), c->step->program.get(), begin, end,
+  KernelCall call{c->operands,
+                  c->step->step.params.data(),
+                  c->step->program.get(),
+                  begin,
+                  end,
                   c->scratch + worker * c->scratch_stride};
   if (KernelStatus s = c->step->function(&call); s != kOk) c->status.store(s, std::memory_order_relaxed);
 }
 
 const char* status_text(int32_t s) {
   switch (s) {
-    case kIndexOutOfRange: return "an index is out of range";
-    case kDivisionByZero: return "integer division by zero";
-    default: return "a value is outside what the operator allows";
+    case kIndexOutOfRange:
+      return "an index is out of range";
+    case kDivisionByZero:
+      return "integer division by zero";
+    default:
+      return "a value is outside what the operator allows";
   }
 }
 
@@ -153,8 +160,8 @@ struct Session::Impl {
     if (!want.info.shape) return;
     const Shape& shape = *want.info.shape;
     if (got.dims.size() != shape.size())
-      invalid_input("input '{}' must have rank {} {}, got rank {} {}", want.name, shape.size(), str(shape), got.dims.size(),
-                    str(to_shape(got.dims)));
+      invalid_input("input '{}' must have rank {} {}, got rank {} {}", want.name, shape.size(), str(shape),
+                    got.dims.size(), str(to_shape(got.dims)));
     for (size_t d = 0; d < shape.size(); d++) {
       if (shape[d].is_const()) {
         if (shape[d].value() != got.dims[d])
@@ -164,8 +171,8 @@ struct Session::Impl {
       }
       auto [it, fresh] = symbols.try_emplace(shape[d].str(), got.dims[d], want.name);
       if (!fresh && it->second.first != got.dims[d])
-        invalid_input("inputs '{}' and '{}' must agree on '{}', got {} and {}", it->second.second, want.name, shape[d].str(),
-                      it->second.first, got.dims[d]);
+        invalid_input("inputs '{}' and '{}' must agree on '{}', got {} and {}", it->second.second, want.name,
+                      shape[d].str(), it->second.first, got.dims[d]);
     }
     int64_t elements = 1;
     for (int64_t d : got.dims) elements = checked_mul(elements, d);
@@ -240,7 +247,8 @@ struct Session::Impl {
     const TensorInfo& info = e.finder->plan.infos[static_cast<size_t>(e.needed)];
     const int64_t n = product(*info.shape).value();
     if (n > static_cast<int64_t>(kMaxValues))
-      ingot::fail(ErrorKind::Unsupported, "tensor '{}' decides a shape but has {} elements", graph->tensor(e.needed).name, n);
+      ingot::fail(ErrorKind::Unsupported, "tensor '{}' decides a shape but has {} elements",
+                  graph->tensor(e.needed).name, n);
     std::byte* data = nullptr;
     ConstantPtr c = make_constant(info.dtype, numbers(*info.shape), &data);
     execute(*e.finder, inputs, {data});
@@ -251,11 +259,16 @@ struct Session::Impl {
     std::unique_ptr<Context> c = r.take();
     auto address = [&](const Location& l) -> std::byte* {
       switch (l.kind) {
-        case Location::kInput: return static_cast<std::byte*>(inputs[static_cast<size_t>(l.index)].data) + l.offset;
-        case Location::kOutput: return static_cast<std::byte*>(outputs[static_cast<size_t>(l.index)]) + l.offset;
-        case Location::kConstant: return const_cast<std::byte*>(l.data) + l.offset;
-        case Location::kArena: return c->arena.get() + l.offset;
-        default: return nullptr;
+        case Location::kInput:
+          return static_cast<std::byte*>(inputs[static_cast<size_t>(l.index)].data) + l.offset;
+        case Location::kOutput:
+          return static_cast<std::byte*>(outputs[static_cast<size_t>(l.index)]) + l.offset;
+        case Location::kConstant:
+          return const_cast<std::byte*>(l.data) + l.offset;
+        case Location::kArena:
+          return c->arena.get() + l.offset;
+        default:
+          return nullptr;
       }
     };
     for (const auto& x : r.external) c->pointers[x.slot] = address(x.location);
@@ -279,7 +292,8 @@ struct Session::Impl {
   }
 };
 
-Session::Session(std::shared_ptr<const Graph> graph, std::vector<SpecialisedKernel> kernels, const SessionOptions& options)
+Session::Session(std::shared_ptr<const Graph> graph, std::vector<SpecialisedKernel> kernels,
+                 const SessionOptions& options)
     : impl_(std::make_unique<Impl>()) {
   impl_->graph = std::move(graph);
   impl_->kernels = std::move(kernels);

@@ -17,17 +17,17 @@ namespace ingot {
 // structure whose known parameters are equal; any other step runs the native build of the kernel.
 struct SpecialisedKernel {
   std::string kernel;
-  std::string expr;              // text, "" for none
+  std::string expr;  // text, "" for none
   std::vector<int64_t> params;
-  std::vector<uint8_t> known;    // one per param
+  std::vector<uint8_t> known;  // one per param
   size_t structure = 0;
   KernelFn function = nullptr;
 };
 
 struct SessionOptions {
-  int threads = 0;            // 0: INGOT_NUM_THREADS, affinity, cgroup quota, OMP_NUM_THREADS
-  int plan_cache = 16;        // resolved plans kept
-  std::string profile;        // Chrome trace written when the session ends; INGOT_PROFILE otherwise
+  int threads = 0;      // 0: INGOT_NUM_THREADS, affinity, cgroup quota, OMP_NUM_THREADS
+  int plan_cache = 16;  // resolved plans kept
+  std::string profile;  // Chrome trace written when the session ends; INGOT_PROFILE otherwise
 };
 
 // A tensor of the caller: dtype, dims and memory, row-major.

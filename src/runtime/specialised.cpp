@@ -12,7 +12,8 @@ std::string write_kernels(const std::vector<SpecialisedKernel>& kernels) {
   std::string out;
   for (const auto& k : kernels) {
     out += k.kernel + " " + std::to_string(k.structure) + " ";
-    for (size_t i = 0; i < k.params.size(); i++) out += (i ? "," : "") + (k.known[i] ? std::to_string(k.params[i]) : "?");
+    for (size_t i = 0; i < k.params.size(); i++)
+      out += (i ? "," : "") + (k.known[i] ? std::to_string(k.params[i]) : "?");
     out += " " + k.expr + "\n";
   }
   return out;

@@ -81,7 +81,8 @@ class Pool {
       go_.wait_while(seen);
       seen = go_.word.load(std::memory_order_acquire);
       if (worker <= helpers_) work(worker);
-      if (running_.word.fetch_sub(1, std::memory_order_acq_rel) == 1 && running_.sleepers.load()) futex_wake(running_.word);
+      if (running_.word.fetch_sub(1, std::memory_order_acq_rel) == 1 && running_.sleepers.load())
+        futex_wake(running_.word);
     }
   }
   void work(int worker) {
@@ -133,8 +134,8 @@ int pool_threads = 0;
 
 std::atomic<pid_t> pool_owner{0};
 
-// In the child of a fork the workers do not exist, and somebody may hold the lock who does not exist either. A new child
-// has one thread, so nobody is disturbed.
+// In the child of a fork the workers do not exist, and somebody may hold the lock who does not exist either. A new
+// child has one thread, so nobody is disturbed.
 void forget_pool_after_fork() {
   const pid_t me = getpid();
   const pid_t owner = pool_owner.load(std::memory_order_relaxed);
