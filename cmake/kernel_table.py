@@ -1,32 +1,38 @@
-"""Makes one ISA level's native kernel object: only ingot_* functions stay global, with the level as a suffix, and a
-generated C++ table lists them by name."""
+"""From each ISA level's kernel objects, one native object in which only the ingot_* functions are global, with the level
+as a suffix; and a table in C++: for each of them a `Kernel` that names its builds."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-llvm_bin, joined, isa, native, table = sys.argv[1:]
-symbols = subprocess.run(
-    [f"{llvm_bin}/llvm-nm", "--defined-only", "--extern-only", "--format=posix", joined],
-    check=True,
-    capture_output=True,
-    text=True,
-).stdout.splitlines()
-kernels = sorted(line.split()[0] for line in symbols if line.startswith("ingot_") and line.split()[1] in "TW")
+llvm_bin, out, *levels = sys.argv[1:]
+folder = Path(out)
 
-keep = Path(native).with_suffix(".keep")
-keep.write_text("".join(f"{k}\n" for k in kernels))
-rename = Path(native).with_suffix(".rename")
-rename.write_text("".join(f"{k} {k}_{isa}\n" for k in kernels))
-local = f"{native}.local"
-subprocess.run([f"{llvm_bin}/llvm-objcopy", f"--keep-global-symbols={keep}", joined, local], check=True)
-subprocess.run([f"{llvm_bin}/llvm-objcopy", f"--redefine-syms={rename}", local, native], check=True)
-Path(local).unlink()
 
-rows = "".join(f'    {{"{k}", (void*)&{k}_{isa}}},\n' for k in kernels)
-declarations = "".join(f"void {k}_{isa}();\n" for k in kernels)
-Path(table).write_text(
-    f'extern "C" {{\nstruct IngotNativeKernel {{ const char* name; void* function; }};\n{declarations}'
-    f"extern const IngotNativeKernel ingot_native_kernels_{isa}[];\n"
-    f"const IngotNativeKernel ingot_native_kernels_{isa}[] = {{\n{rows}    {{nullptr, nullptr}}}};\n}}\n"
-)
+def run(tool: str, *arguments: object) -> str:
+    command = [f"{llvm_bin}/{tool}", *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+kernels: list[str] = []
+for level in levels:
+    joined, native = folder / f"joined_{level}.o", folder / f"native_{level}.o"
+    run("ld.lld", "-r", *sorted((folder / level).glob("*.o")), "-o", joined)
+    symbols = run("llvm-nm", "--defined-only", "--extern-only", "--format=posix", joined).splitlines()
+    found = sorted(line.split()[0] for line in symbols if line.startswith("ingot_") and line.split()[1] in "TW")
+    if kernels and found != kernels:
+        sys.exit(f"kernels differ between {levels[0]} and {level}: {sorted(set(found) ^ set(kernels))}")
+    kernels = found
+    keep, rename = native.with_suffix(".keep"), native.with_suffix(".rename")
+    keep.write_text("".join(f"{k}\n" for k in kernels))
+    rename.write_text("".join(f"{k} {k}_{level}\n" for k in kernels))
+    run("llvm-objcopy", f"--keep-global-symbols={keep}", joined)
+    run("llvm-objcopy", f"--redefine-syms={rename}", joined, native)
+
+lines = ['#include "kernels/abi.h"\n', "namespace ingot {\n", 'extern "C" {']
+for kernel in kernels:
+    lines += [f"KernelStatus {kernel}_{level}(const KernelCall*);" for level in levels]
+    builds = ", ".join(f"{kernel}_{level}" for level in levels)
+    lines += [f"INGOT_KERNEL({kernel});", f'const Kernel {kernel}_kernel = {{"{kernel}", {{{builds}}}}};']
+lines += ["}\n", "}  // namespace ingot\n"]
+(folder / "kernel_table.cpp").write_text("\n".join(lines))

@@ -1,6 +1,6 @@
 # The kernel sources, compiled for each ISA level twice: to bitcode, which the code generator specialises, and
 # natively. In the native object everything is local except the ingot_* functions, which get the level as a suffix;
-# a generated table lists them.
+# the generated table has a `Kernel` (kernels/abi.h) for each of them.
 set(INGOT_ISA_LEVELS v2 v3)
 set(LLVM_BIN /usr/lib/llvm-22/bin)
 
@@ -34,18 +34,20 @@ function(ingot_kernels folder)
     set(linked ${out}/kernels_${isa}.bc)
     add_custom_command(OUTPUT ${linked} DEPENDS ${bitcode} VERBATIM
       COMMAND ${LLVM_BIN}/llvm-link ${bitcode} -o ${linked})
-    set(native ${out}/native_${isa}.o)
-    add_custom_command(OUTPUT ${native} ${out}/table_${isa}.cpp DEPENDS ${objects} ${CMAKE_SOURCE_DIR}/cmake/kernel_table.py VERBATIM
-      COMMAND ${LLVM_BIN}/ld.lld -r ${objects} -o ${out}/joined_${isa}.o
-      COMMAND ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/kernel_table.py ${LLVM_BIN} ${out}/joined_${isa}.o ${isa} ${native} ${out}/table_${isa}.cpp)
     list(APPEND all_bitcode ${linked})
-    list(APPEND all_objects ${native})
-    list(APPEND all_tables ${out}/table_${isa}.cpp)
+    list(APPEND all_objects ${objects})
+    list(APPEND natives ${out}/native_${isa}.o)
   endforeach()
-  add_library(ingot_kernel_tables OBJECT ${all_tables})
-  add_custom_target(ingot_native_kernels DEPENDS ${all_objects})
+  set(table ${out}/kernel_table.cpp)
+  set(script ${CMAKE_SOURCE_DIR}/cmake/kernel_table.py)
+  add_custom_command(OUTPUT ${natives} ${table} DEPENDS ${all_objects} ${script} VERBATIM
+    COMMAND ${Python_EXECUTABLE} ${script} ${LLVM_BIN} ${out} ${INGOT_ISA_LEVELS}
+    COMMENT "kernel table")
+  add_library(ingot_kernel_table OBJECT ${table})
+  target_compile_options(ingot_kernel_table PRIVATE -fdata-sections)
+  add_custom_target(ingot_native_kernels DEPENDS ${natives})
   set(INGOT_KERNEL_BITCODE ${all_bitcode} PARENT_SCOPE)
-  set(INGOT_KERNEL_OBJECTS ${all_objects} PARENT_SCOPE)
+  set(INGOT_KERNEL_OBJECTS ${natives} PARENT_SCOPE)
 endfunction()
 
 # Runtime objects, native kernels, yaml-cpp and the parts of the C++ library they use, joined into one object that
@@ -57,9 +59,9 @@ function(ingot_runtime_object)
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgcc.a OUTPUT_VARIABLE gcc OUTPUT_STRIP_TRAILING_WHITESPACE)
   find_library(INGOT_YAML NAMES libyaml-cpp.a REQUIRED)
   add_custom_command(OUTPUT ${joined} VERBATIM COMMAND_EXPAND_LISTS
-    DEPENDS $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_c_api> $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS}
+    DEPENDS $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_c_api> $<TARGET_OBJECTS:ingot_kernel_table> ${INGOT_KERNEL_OBJECTS}
     COMMAND ${LLVM_BIN}/ld.lld -r --strip-debug $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_c_api>
-            $<TARGET_OBJECTS:ingot_kernel_tables> ${INGOT_KERNEL_OBJECTS} ${INGOT_YAML} ${stdcxx} ${gcc_eh} ${gcc} -o ${joined}
+            $<TARGET_OBJECTS:ingot_kernel_table> ${INGOT_KERNEL_OBJECTS} ${INGOT_YAML} ${stdcxx} ${gcc_eh} ${gcc} -o ${joined}
     COMMENT "runtime object")
   set(INGOT_RUNTIME_OBJECT ${joined} PARENT_SCOPE)
 endfunction()

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
@@ -19,6 +20,7 @@
 #include "compiler/library.h"
 #include "compiler/specialise.h"
 #include "emitter/ir_writer.h"
+#include "ops/op.h"
 #include "planner/pack_weights.h"
 #include "runtime/specialised.h"
 #include "runtime/thread_pool.h"
@@ -111,6 +113,13 @@ void* load_bytes(const std::string& bytes) {
   return handle;
 }
 
+// Linker symbols of the functions that register the graph's operators: what they do not name stays out of the library.
+std::vector<std::string> registrars_of(const Graph& g) {
+  std::set<std::string> symbols;
+  for (const Node& n : g.nodes) symbols.insert(ingot_ops_registrar_symbols[OpRegistry::get().need(n).source]);
+  return {symbols.begin(), symbols.end()};
+}
+
 std::string set_key(const std::vector<KernelRequest>& requests, IsaLevel level) {
   std::string all = codegen_version() + std::string(name(level));
   for (const auto& r : requests) all += r.symbol();
@@ -172,6 +181,8 @@ void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, c
   data("ingot_embedded_graph", text);
   data("ingot_embedded_kernels", kernels);
   data("ingot_embedded_weights", weights);
+  objects.push_back(folder.file("operators.o"));
+  write_table_object(objects.back(), "ingot_ops_registrars", registrars_of(packed));
   objects.push_back(folder.file("runtime.o"));
   write_file(objects.back(), runtime_object_bytes());
 

@@ -116,7 +116,7 @@ std::vector<KernelRequest> choose_kernels(const Graph& g) {
       if (!s.specialise) continue;
       StepKey key{node,
                   ordinal,
-                  s.kernel,
+                  s.kernel->name,
                   s.expr ? s.expr->str() : "",
                   {s.params.begin(), s.params.begin() + static_cast<std::ptrdiff_t>(s.structure)}};
       steps[key].push_back(&s);

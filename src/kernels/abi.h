@@ -33,4 +33,13 @@ struct KernelCall {
 
 using KernelFn = KernelStatus (*)(const KernelCall*);
 
+// The native builds of a kernel, one per ISA level. Each is an object of its own in the generated kernel table, so that
+// linking a model.so keeps the kernels that its operators name and drops all others.
+inline constexpr int kIsaLevels = 2;
+struct Kernel {
+  const char* name;
+  KernelFn native[kIsaLevels];
+};
+#define INGOT_KERNEL(name) extern "C" const ::ingot::Kernel name##_kernel
+
 }  // namespace ingot

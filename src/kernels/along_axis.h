@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 inline constexpr int64_t kLineBlock = 64;
@@ -41,5 +43,10 @@ struct TopKParams {
   AxisParams axis;
   int64_t k, greatest;
 };
+
+INGOT_KERNEL(ingot_arg);
+INGOT_KERNEL(ingot_cum_sum);
+INGOT_KERNEL(ingot_hardmax);
+INGOT_KERNEL(ingot_top_k);
 
 }  // namespace ingot

@@ -64,4 +64,6 @@ INGOT_INLINE int64_t attention_scratch_bytes(const AttentionParams& p) {
   return div_up(floats, 16) * 64;
 }
 
+INGOT_KERNEL(ingot_attention_f32);
+
 }  // namespace ingot::kernel

@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 inline constexpr int64_t kCastChunk = 1024;
@@ -14,5 +16,7 @@ struct CastSmallParams {
   int64_t round;     // of e8m0: RoundE8m0
   int64_t count;
 };
+
+INGOT_KERNEL(ingot_cast_small);
 
 }  // namespace ingot

@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 struct Col2imParams {
@@ -11,5 +13,7 @@ struct Col2imParams {
   int64_t channels;
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
 };
+
+INGOT_KERNEL(ingot_col2im);
 
 }  // namespace ingot

@@ -16,6 +16,7 @@
 //   Operands: X, W as [tap][channel], Y, extra operands of the epilogue.
 //   Units: rows of output pixels, batch * out[0] * out[1].
 #pragma once
+#include "kernels/abi.h"
 #include "kernels/hooks.h"
 #include "kernels/pack.h"
 
@@ -103,5 +104,8 @@ INGOT_INLINE void conv_choose(ConvParams& p) {
   int64_t bytes = p.batch * p.in[0] * p.in[1] * p.in[2] * p.in_channels * int64_t(sizeof(float));
   p.pixel_blocks = max_of(1, min_of(div_up(bytes, kConvBlockBytes), conv_pixels(p) / 48));
 }
+
+INGOT_KERNEL(ingot_conv_depthwise_f32);
+INGOT_KERNEL(ingot_conv_f32);
 
 }  // namespace ingot::kernel

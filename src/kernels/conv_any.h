@@ -7,6 +7,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 struct ConvAnyParams {
@@ -14,5 +16,9 @@ struct ConvAnyParams {
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
   int64_t x_channel, x_step, y_channel, y_step;  // strides: between channels, between neighbouring pixels
 };
+
+INGOT_KERNEL(ingot_conv_f64);
+INGOT_KERNEL(ingot_conv_pack);
+INGOT_KERNEL(ingot_conv_pack_depthwise);
 
 }  // namespace ingot

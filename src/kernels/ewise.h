@@ -6,6 +6,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 inline constexpr int kEwiseMaxOperands = 16;  // inputs + results
@@ -23,5 +25,7 @@ struct EwiseParams {
 };
 inline constexpr int kEwiseStructure = 3 + kEwiseMaxOperands;
 inline constexpr int kEwiseParamCount = sizeof(EwiseParams) / 8;
+
+INGOT_KERNEL(ingot_ewise);
 
 }  // namespace ingot

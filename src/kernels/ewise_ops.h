@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "kernels/abi.h"
 
 namespace ingot {
 
@@ -176,5 +177,6 @@ struct EwiseKernel {
 
 // Of the native build for one ISA level, which appends its name to the symbol; null when there is no such row.
 extern "C" const EwiseKernel* ingot_find_ewise(const char* op, int32_t dtype);
+INGOT_KERNEL(ingot_find_ewise);  // not called as a kernel: a cast gives it its own type back
 
 }  // namespace ingot

@@ -7,6 +7,7 @@
 //  - It is kept: a unit is kEwiseReduceColumns neighbouring results.
 // Operands: the inputs, out.
 #pragma once
+#include "kernels/abi.h"
 #include "kernels/ewise.h"
 #include "kernels/reduce.h"
 
@@ -23,5 +24,7 @@ inline constexpr int kEwiseReduceStructure = 2 + kEwiseStructure;
 
 // Scratch before that of the interpreter: a stretch of values; sums of columns in float and in double.
 inline constexpr int64_t kEwiseReduceScratch = kEwiseReduceStretch * 4 + kEwiseReduceColumns * (4 + 8);
+
+INGOT_KERNEL(ingot_ewise_reduce);
 
 }  // namespace ingot

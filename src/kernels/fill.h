@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 // out[i] = value. Operands: out. A unit is an element.
@@ -32,5 +34,11 @@ struct TriluParams {
 struct OneHotParams {
   int64_t size, index_dtype, depth, inner;
 };
+
+INGOT_KERNEL(ingot_eye);
+INGOT_KERNEL(ingot_fill);
+INGOT_KERNEL(ingot_one_hot);
+INGOT_KERNEL(ingot_range);
+INGOT_KERNEL(ingot_trilu);
 
 }  // namespace ingot

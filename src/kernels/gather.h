@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 inline constexpr int kMaxGatherRank = 12;
@@ -41,5 +43,10 @@ struct ReverseSequenceParams {
   int64_t row;      // bytes
   int64_t time;     // 0 or 1
 };
+
+INGOT_KERNEL(ingot_gather);
+INGOT_KERNEL(ingot_gather_elements);
+INGOT_KERNEL(ingot_gather_nd);
+INGOT_KERNEL(ingot_reverse_sequence);
 
 }  // namespace ingot

@@ -14,6 +14,7 @@
 // Loops of a call: block of rows, slice of K, panel, tile. A block of A and one panel of a slice lie in L2; the next
 // panel is prefetched while this one is used, so packed weights are one sequential stream from memory.
 #pragma once
+#include "kernels/abi.h"
 #include "kernels/hooks.h"
 #include "kernels/pack.h"
 
@@ -72,5 +73,7 @@ INGOT_INLINE int64_t gemm_a_scratch_floats(const GemmParams& p) {
 INGOT_INLINE int64_t gemm_scratch_bytes(const GemmParams& p) {
   return (gemm_a_scratch_floats(p) + (p.b_packed ? 0 : p.k_slice * p.panel)) * int64_t(sizeof(float));
 }
+
+INGOT_KERNEL(ingot_gemm_f32);
 
 }  // namespace ingot::kernel

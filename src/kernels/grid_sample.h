@@ -5,6 +5,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 enum SamplePadding : int64_t { kSampleZeros = 0, kSampleBorder = 1, kSampleReflection = 2 };
@@ -18,5 +20,7 @@ struct GridSampleParams {
   int64_t taps, padding, align_corners;
   int64_t in[kMaxSampleRank];
 };
+
+INGOT_KERNEL(ingot_grid_sample);
 
 }  // namespace ingot

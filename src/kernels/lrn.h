@@ -5,6 +5,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 struct LrnParams {
@@ -16,5 +18,7 @@ struct LrnParams {
   int64_t size;
   double alpha, beta, bias;
 };
+
+INGOT_KERNEL(ingot_lrn);
 
 }  // namespace ingot

@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 struct MatmulAnyParams {
@@ -13,5 +15,7 @@ struct MatmulAnyParams {
   int64_t a_row, a_col, a_batch[3];
   int64_t b_row, b_col, b_batch[3];
 };
+
+INGOT_KERNEL(ingot_matmul_any);
 
 }  // namespace ingot

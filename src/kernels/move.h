@@ -8,6 +8,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 inline constexpr int kMaxCopyRank = 12;
@@ -26,5 +28,8 @@ struct CopyParams {
 };
 
 inline constexpr int64_t kTransposeStrip = 64;
+
+INGOT_KERNEL(ingot_copy);
+INGOT_KERNEL(ingot_transpose);
 
 }  // namespace ingot

@@ -16,6 +16,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 inline constexpr int64_t kSoftmaxColumns = 16;
@@ -31,5 +33,10 @@ struct LayerNormParams {
   int64_t n, row_channels, channels;
   double epsilon;
 };
+
+INGOT_KERNEL(ingot_layernorm_f32);
+INGOT_KERNEL(ingot_layernorm_f64);
+INGOT_KERNEL(ingot_softmax_f32);
+INGOT_KERNEL(ingot_softmax_f64);
 
 }  // namespace ingot

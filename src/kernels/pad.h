@@ -7,6 +7,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 enum PadMode : int64_t { kPadConstant = 0, kPadReflect = 1, kPadEdge = 2, kPadWrap = 3 };
@@ -20,5 +22,7 @@ struct PadParams {
   int64_t kept[kMaxPadRank], before[kMaxPadRank];
   int64_t stride[kMaxPadRank];  // of the source, in elements
 };
+
+INGOT_KERNEL(ingot_pad);
 
 }  // namespace ingot

@@ -23,4 +23,6 @@ static_assert(sizeof(PoolParams) == 25 * 8);
 
 INGOT_INLINE int64_t pool_units(const PoolParams& p) { return p.batch * p.out[0] * p.out[1]; }
 
+INGOT_KERNEL(ingot_pool_f32);
+
 }  // namespace ingot::kernel

@@ -9,6 +9,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 enum PoolKind : int64_t { kPoolMax, kPoolAverage, kPoolLp };
@@ -24,5 +26,7 @@ struct PoolAnyParams {
   int64_t x_channel, x_step, y_channel, y_step;  // strides: between channels, between neighbouring pixels
 };
 inline constexpr int kPoolAnyStructure = 2;
+
+INGOT_KERNEL(ingot_pool_any);
 
 }  // namespace ingot

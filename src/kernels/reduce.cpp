@@ -1,5 +1,7 @@
 #include "kernels/reduce.h"
 
+#include <type_traits>
+
 #include "base/dtype.h"
 #include "kernels/abi.h"
 #include "kernels/reduce_ops.h"
@@ -130,7 +132,7 @@ INGOT_INLINE void kept_inner(const KernelCall* call, const ReduceParams& p) {
   const T* x = static_cast<const T*>(call->operand[0]);
   T* out = static_cast<T*>(call->operand[1]);
   const int64_t width = p.kept_dims[p.kept_rank - 1], blocks = (width + kReduceColumns - 1) / kReduceColumns;
-  constexpr int wide = 8;
+  constexpr int wide = std::is_same_v<T, float> ? 8 : 1;  // several vectors at a time only where models spend time
   for (int64_t u = call->begin; u < call->end; u++) {
     const int64_t outer = u / blocks, first = u % blocks * kReduceColumns;
     const int64_t last = first + kReduceColumns < width ? first + kReduceColumns : width;

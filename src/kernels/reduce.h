@@ -10,6 +10,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 enum ReduceKind : int64_t { kReduceSum, kReduceMean, kReduceProd, kReduceMax, kReduceMin, kReduceLogSumExp };
@@ -31,5 +33,7 @@ struct ReduceParams {
   int64_t count;  // elements reduced to one
 };
 inline constexpr int kReduceStructure = 7;
+
+INGOT_KERNEL(ingot_reduce);
 
 }  // namespace ingot

@@ -17,6 +17,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 enum ResizeTransform : int64_t {
@@ -90,5 +92,8 @@ inline int64_t nearest_index(const ResizeAxis& a, int64_t nearest_mode, double x
   const double last = static_cast<double>(a.in - 1);
   return static_cast<int64_t>(i > 0 ? (i < last ? i : last) : 0);  // NaN: 0
 }
+
+INGOT_KERNEL(ingot_resize);
+INGOT_KERNEL(ingot_resize_nearest);
 
 }  // namespace ingot

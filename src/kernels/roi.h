@@ -10,6 +10,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 struct RoiParams {
@@ -20,5 +22,8 @@ struct RoiParams {
   double scale;
   double offset;  // RoiAlign: 0.5 (half_pixel) or 0, and then a region has at least one pixel
 };
+
+INGOT_KERNEL(ingot_max_roi_pool);
+INGOT_KERNEL(ingot_roi_align);
 
 }  // namespace ingot

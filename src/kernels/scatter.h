@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace ingot {
 
 enum ScatterReduction : int64_t {
@@ -40,5 +42,9 @@ struct MaxUnpoolParams {
   int64_t rank, size, count;
   int64_t dims[kMaxScatterRank], stride[kMaxScatterRank];  // stride: of out, in elements
 };
+
+INGOT_KERNEL(ingot_max_unpool);
+INGOT_KERNEL(ingot_scatter_elements);
+INGOT_KERNEL(ingot_scatter_nd);
 
 }  // namespace ingot

@@ -5,7 +5,6 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "fusions_registry.h"  // generated: every register_<file> of src/fusions
 
 namespace ingot {
 namespace {
@@ -42,7 +41,7 @@ void run_patterns(Editor& e, const Fusion& fusion, const Explain& explain) {
 const FusionRegistry& FusionRegistry::get() {
   static const FusionRegistry registry = [] {
     FusionRegistry r;
-    register_all_fusions(r);
+    for (auto* add = ingot_fusions_registrars; *add; add++) (*add)(r);
     std::sort(r.fusions_.begin(), r.fusions_.end(), [](const Fusion& a, const Fusion& b) {
       return std::tie(a.priority, a.name) < std::tie(b.priority, b.name);
     });

@@ -25,6 +25,9 @@ struct Fusion {
   void (*pass)(Editor&, const Explain&) = nullptr;
 };
 
+class FusionRegistry;
+extern "C" void (*const ingot_fusions_registrars[])(FusionRegistry&);  // generated: every register_<file> of src/fusions
+
 class FusionRegistry {
  public:
   static const FusionRegistry& get();

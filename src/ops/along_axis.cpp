@@ -39,7 +39,7 @@ void lower_cum_sum(LowerContext& ctx) {
   const int64_t outer = split_at(ctx, ctx.values(1)[0], p.axis);
   p.exclusive = ctx.node.get_int("exclusive", 0) != 0;
   p.reverse = ctx.node.get_int("reverse", 0) != 0;
-  Step& step = ctx.step("ingot_cum_sum");
+  Step& step = ctx.step(ingot_cum_sum_kernel);
   step.operands = {ctx.input(0), ctx.output(0)};
   step.params = params_of(p);
   step.in_place = 0;
@@ -62,7 +62,7 @@ void lower_arg(LowerContext& ctx) {
   const int64_t outer = split_at(ctx, ctx.node.get_int("axis", 0), p.axis);
   p.greatest = ctx.node.op == "ArgMax";
   p.last = ctx.node.get_int("select_last_index", 0) != 0;
-  Step& step = ctx.step("ingot_arg");
+  Step& step = ctx.step(ingot_arg_kernel);
   step.operands = {ctx.input(0), ctx.output(0)};
   step.params = params_of(p);
   set_units(step, outer, p.axis, element_bytes(ctx, ctx.in(0).dtype));
@@ -78,7 +78,7 @@ void lower_hardmax(LowerContext& ctx) {
   HardmaxParams p{};
   const int64_t outer = split_at(ctx, ctx.node.get_int("axis", -1), p.axis);
   if (p.axis.n == 0) return;
-  Step& step = ctx.step("ingot_hardmax");
+  Step& step = ctx.step(ingot_hardmax_kernel);
   step.operands = {ctx.input(0), ctx.output(0)};
   step.params = params_of(p);
   set_units(step, outer, p.axis, element_bytes(ctx, ctx.in(0).dtype));
@@ -108,7 +108,7 @@ void lower_top_k(LowerContext& ctx) {
   p.k = ctx.values(1)[0];
   p.greatest = ctx.node.get_int("largest", 1) != 0;
   const int64_t size = element_bytes(ctx, ctx.in(0).dtype), lines = outer * p.axis.inner;
-  Step& step = ctx.step("ingot_top_k");
+  Step& step = ctx.step(ingot_top_k_kernel);
   // The kernel writes both results; one that nobody wants goes to memory of the step.
   auto result = [&](size_t i, int64_t bytes) {
     return ctx.has_out(i) ? ctx.output(i) : LowerContext::temporary(bytes);

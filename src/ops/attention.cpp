@@ -136,7 +136,7 @@ void lower(LowerContext& ctx) {
   p.out_head = out.stride('h');
   p.out_seq = out.stride('s');
   set_mask(ctx, p);
-  Step& s = ctx.step("ingot_attention_f32");
+  Step& s = ctx.step(kernel::ingot_attention_f32_kernel);
   s.operands = {q.operand, k.operand, v.operand};
   if (ctx.has(3)) s.operands.push_back(ctx.input(3));
   s.operands.push_back(out.operand);

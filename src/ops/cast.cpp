@@ -53,7 +53,7 @@ void lower(LowerContext& ctx) {
   p.saturate = ctx.node.get_int("saturate", 1);
   p.round = round == "down" ? kernel::kRoundDown : round == "nearest" ? kernel::kRoundNearest : kernel::kRoundUp;
   p.count = product_of(ctx.dims(0));
-  Step& s = ctx.step("ingot_cast_small");
+  Step& s = ctx.step(ingot_cast_small_kernel);
   s.operands = {ctx.input(0), ctx.output(0)};
   s.params = params_of(p);
   s.structure = 2;

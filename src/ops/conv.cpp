@@ -126,7 +126,7 @@ Operand packed_weights(LowerContext& ctx, const ConvParams& p, bool depthwise) {
   if (ctx.node.has("packed")) return ctx.input(1);
   const int64_t floats = depthwise ? kernel::conv_taps(p) * p.out_channels : kernel::conv_packed_floats(p);
   const Operand packed = ctx.shared_temporary(floats * 4);
-  Step& s = ctx.step(depthwise ? "ingot_conv_pack_depthwise" : "ingot_conv_pack");
+  Step& s = ctx.step(depthwise ? ingot_conv_pack_depthwise_kernel : ingot_conv_pack_kernel);
   s.operands = {ctx.input(1), packed};
   s.params = params_of(p);
   s.units = depthwise ? 1 : kernel::conv_panels(p);
@@ -153,7 +153,7 @@ void emit_windows(LowerContext& ctx, const Conv& c, Operand x, Operand y, const 
   if (!fused) p.extras = 0;
   const Operand w = packed_weights(ctx, p, depthwise);
   const Operand target = fused ? y : ctx.shared_temporary(4 * product_of(c.out));
-  Step& s = ctx.step(depthwise ? "ingot_conv_depthwise_f32" : "ingot_conv_f32");
+  Step& s = ctx.step(depthwise ? kernel::ingot_conv_depthwise_f32_kernel : kernel::ingot_conv_f32_kernel);
   s.operands = {x, w, target};
   if (fused)
     for (const DenseOperand& e : extras) s.operands.push_back(e.operand);
@@ -238,7 +238,7 @@ void lower_f64(LowerContext& ctx, const Conv& c, const Expr& expr, std::vector<D
   p.y_step = last ? p.out_channels : 1;
   const auto dims = ctx.out_dims(0);
   const Operand target = expr.results.empty() ? ctx.output(0) : ctx.shared_temporary(8 * product_of(dims));
-  Step& s = ctx.step("ingot_conv_f64");
+  Step& s = ctx.step(ingot_conv_f64_kernel);
   s.operands = {ctx.input(0), ctx.input(1), target};
   s.params = params_of(p);
   s.units = p.out[2] == 0 ? 0 : c.in[0] * p.out_channels * p.out[0] * p.out[1];

@@ -94,7 +94,7 @@ void lower(LowerContext& ctx) {
   spread(c.stride, t.window.stride, 1);
   spread(c.dilation, t.window.dilation, 1);
   spread(c.pad, t.window.begin, 0);
-  Step& s = ctx.step("ingot_col2im");
+  Step& s = ctx.step(ingot_col2im_kernel);
   s.operands = {col, ctx.input(2), ctx.output(0)};
   s.params = params_of(c);
   s.structure = 1;

@@ -194,7 +194,7 @@ Step& emit_elementwise(LowerContext& ctx, const Expr& expr, const std::vector<De
                        const std::vector<Operand>& results, const std::vector<int64_t>& dims) {
   std::vector<size_t> used;
   auto live = std::make_shared<Expr>(with_used_inputs(expr, used));
-  Step& step = ctx.step("ingot_ewise");
+  Step& step = ctx.step(ingot_ewise_kernel);
   std::vector<std::vector<int64_t>> strides;
   for (size_t i : used) {
     const std::vector<int64_t>& in = inputs[i].dims;

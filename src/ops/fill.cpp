@@ -36,7 +36,7 @@ void lower_constant_of_shape(LowerContext& ctx) {
   FillParams p{};
   p.size = element_bytes(ctx, dtype);
   if (value) std::memcpy(&p.low, value->bytes.data(), static_cast<size_t>(p.size));
-  Step& step = ctx.step("ingot_fill");
+  Step& step = ctx.step(ingot_fill_kernel);
   step.operands = {ctx.output(0)};
   step.units = product_of(ctx.out_dims(0));
   step.grain = grain_for(p.size);
@@ -75,7 +75,7 @@ void lower_eye_like(LowerContext& ctx) {
   p.columns = dims[1];
   p.k = std::clamp(ctx.node.get_int("k", 0), -dims[0], dims[1]);
   p.one = bits_of_one(ctx, ctx.out(0).dtype);
-  Step& step = ctx.step("ingot_eye");
+  Step& step = ctx.step(ingot_eye_kernel);
   step.operands = {ctx.output(0)};
   step.units = dims[1] == 0 ? 0 : dims[0];
   step.grain = grain_for(p.columns * p.size);
@@ -99,7 +99,7 @@ void lower_trilu(LowerContext& ctx) {
   p.rows = dims[dims.size() - 2];
   p.columns = dims.back();
   p.upper = ctx.node.get_int("upper", 1) != 0;
-  Step& step = ctx.step("ingot_trilu");
+  Step& step = ctx.step(ingot_trilu_kernel);
   step.operands = {ctx.input(0), ctx.input(1), ctx.output(0)};
   step.units = p.columns == 0 ? 0 : product_of(dims) / p.columns;
   step.grain = grain_for(p.columns * p.size);
@@ -138,7 +138,7 @@ void lower_one_hot(LowerContext& ctx) {
   p.index_dtype = static_cast<int64_t>(ctx.in(0).dtype);
   p.depth = out[axis];
   p.inner = product_of(in, axis);
-  Step& step = ctx.step("ingot_one_hot");
+  Step& step = ctx.step(ingot_one_hot_kernel);
   step.operands = {ctx.input(0), ctx.input(2), ctx.output(0)};
   step.units = p.depth * p.inner == 0 ? 0 : product_of(in, 0, axis);
   step.grain = grain_for(p.depth * p.inner * p.size);

@@ -64,7 +64,7 @@ void lower_gather(LowerContext& ctx) {
   p.axis = n;
   p.row = product_of(data, axis + 1) * element_bytes(ctx, ctx.in(0).dtype);
   p.index_size = index_size(ctx, 1);
-  Step& step = ctx.step("ingot_gather");
+  Step& step = ctx.step(ingot_gather_kernel);
   step.operands = {ctx.input(0), ctx.input(1), ctx.output(0)};
   step.units = p.row == 0 ? 0 : product_of(data, 0, axis) * p.count;
   step.grain = grain_for(p.row);
@@ -96,7 +96,7 @@ void lower_gather_elements(LowerContext& ctx) {
   std::copy(out.begin(), out.end(), p.dims);
   const auto strides = strides_of(data);
   std::copy(strides.begin(), strides.end(), p.stride);
-  Step& step = ctx.step("ingot_gather_elements");
+  Step& step = ctx.step(ingot_gather_elements_kernel);
   step.operands = {ctx.input(0), ctx.input(1), ctx.output(0)};
   step.units = out.back() == 0 ? 0 : product_of(out) / out.back();
   step.grain = grain_for(out.back() * p.size);
@@ -143,7 +143,7 @@ void lower_gather_nd(LowerContext& ctx) {
     p.dims[d] = data[batch + d];
     p.stride[d] = strides[batch + d] * size;
   }
-  Step& step = ctx.step("ingot_gather_nd");
+  Step& step = ctx.step(ingot_gather_nd_kernel);
   step.operands = {ctx.input(0), ctx.input(1), ctx.output(0)};
   step.units = p.row == 0 ? 0 : product_of(indices, 0, indices.size() - 1);
   step.grain = grain_for(p.row);

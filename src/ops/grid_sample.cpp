@@ -59,7 +59,7 @@ void lower(LowerContext& ctx) {
   p.padding = *padding_of(ctx.node);
   p.align_corners = ctx.node.get_int("align_corners", 0) != 0;
   std::copy(in.begin() + 2, in.end(), p.in);
-  Step& step = ctx.step("ingot_grid_sample");
+  Step& step = ctx.step(ingot_grid_sample_kernel);
   step.operands = {ctx.input(0), ctx.input(1), ctx.output(0)};
   step.units = p.channels == 0 ? 0 : in[0] * p.positions;
   step.grain = grain_for(p.channels * p.taps * p.taps * 4);

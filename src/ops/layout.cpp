@@ -113,7 +113,7 @@ void emit_copy(LowerContext& ctx, Operand src, Operand dst, int64_t size, const 
   if (fast < 0) lengthen_rows(c);
   CopyParams p = copy_params(c, size);
   p.fast = fast;
-  Step& step = ctx.step(p.fast >= 0 ? "ingot_transpose" : "ingot_copy");
+  Step& step = ctx.step(p.fast >= 0 ? ingot_transpose_kernel : ingot_copy_kernel);
   step.operands = {src, dst};
   const int64_t inner = c.dims.back();
   if (p.fast >= 0) {

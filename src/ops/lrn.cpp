@@ -28,7 +28,7 @@ void lower(LowerContext& ctx) {
   p.alpha = ctx.node.get_float("alpha", 1e-4f);
   p.beta = ctx.node.get_float("beta", 0.75f);
   p.bias = ctx.node.get_float("bias", 1.f);
-  Step& s = ctx.step("ingot_lrn");
+  Step& s = ctx.step(ingot_lrn_kernel);
   s.operands = {ctx.input(0), ctx.output(0)};
   s.params = params_of(p);
   s.structure = 1;

@@ -49,7 +49,7 @@ void lower(LowerContext& ctx) {
   const auto inside = numbers(unpooled(ctx.node, *ctx.in(0).shape));
   if (in.size() > kMaxScatterRank) ctx.fail("rank {} is more than the {} supported", in.size(), kMaxScatterRank);
   const int64_t size = element_bytes(ctx, ctx.in(0).dtype);
-  Step& zeros = ctx.step("ingot_fill");
+  Step& zeros = ctx.step(ingot_fill_kernel);
   zeros.operands = {ctx.output(0)};
   zeros.units = product_of(out);
   zeros.grain = grain_for(size);
@@ -60,7 +60,7 @@ void lower(LowerContext& ctx) {
   p.count = product_of(in);
   std::copy(inside.begin(), inside.end(), p.dims);
   std::copy(strides.begin(), strides.end(), p.stride);
-  Step& step = ctx.step("ingot_max_unpool");
+  Step& step = ctx.step(ingot_max_unpool_kernel);
   step.operands = {ctx.input(0), ctx.input(1), ctx.output(0)};
   step.units = p.count == 0 || product_of(inside) <= 0 ? 0 : 1;
   step.params = params_of(p);

@@ -22,7 +22,7 @@ void emit_layer_norm(LowerContext& ctx, const NormOperands& o, DType dtype, int6
   p.has_mean = there(o.mean);
   p.has_invstd = there(o.invstd);
   p.epsilon = ctx.node.get_float("epsilon", 1e-5f);
-  Step& s = ctx.step(dtype == DType::F64 ? "ingot_layernorm_f64" : "ingot_layernorm_f32");
+  Step& s = ctx.step(dtype == DType::F64 ? ingot_layernorm_f64_kernel : ingot_layernorm_f32_kernel);
   s.operands = {o.x, o.gamma, o.beta, o.y, o.mean, o.invstd};
   s.params = params_of(p);
   s.structure = offsetof(LayerNormParams, n) / sizeof(int64_t);
@@ -164,7 +164,7 @@ void lower_plain_softmax(LowerContext& ctx) {
   const size_t axis = static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(dims.size()) : given);
   const SoftmaxParams p{ctx.node.op == "LogSoftmax", dims[axis], product_of(dims, axis + 1)};
   const int64_t size = bits(ctx.in(0).dtype) / 8, elements = product_of(dims);
-  Step& s = ctx.step(size == 8 ? "ingot_softmax_f64" : "ingot_softmax_f32");
+  Step& s = ctx.step(size == 8 ? ingot_softmax_f64_kernel : ingot_softmax_f32_kernel);
   s.operands = {ctx.input(0), ctx.output(0)};
   s.params = params_of(p);
   s.structure = 1;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "graph/expr.h"
 #include "graph/graph.h"
+#include "kernels/abi.h"
 
 namespace ingot {
 
@@ -85,7 +86,7 @@ struct Operand {
 };
 
 struct Step {
-  std::string kernel;                // "ingot_gemm_f32"
+  const Kernel* kernel = nullptr;    // ingot_gemm_f32_kernel, of kernels/gemm.h
   std::vector<Operand> operands;     // inputs, then outputs, then temporaries, as the kernel expects
   std::vector<int64_t> params;       // the kernel's Params struct, 8 bytes a field
   size_t structure = 0;              // params[0, structure) choose the shape of the code; a specialised kernel fits
@@ -119,9 +120,9 @@ class LowerContext {
   static Operand temporary(int64_t bytes) { return Operand{Operand::kTemporary, kNoTensor, bytes}; }
   Operand shared_temporary(int64_t bytes) { return Operand{Operand::kTemporary, next_temporary++, bytes}; }
 
-  Step& step(std::string kernel) {
+  Step& step(const Kernel& kernel) {
     steps.emplace_back();
-    steps.back().kernel = std::move(kernel);
+    steps.back().kernel = &kernel;
     return steps.back();
   }
   // Output `out` is input `in` seen with another shape, from byte_offset on: no copy, no step.
@@ -154,7 +155,13 @@ struct OpDef {
   // For element-wise operators: the expression over its inputs x0, x1, ... computed for each output element.
   // With it, infer and lower are those of every element-wise operator.
   Expr (*expr)(const Node&, const std::vector<DType>& input_types) = nullptr;
+  size_t source = 0;  // which of ingot_ops_registrars registered it
 };
+
+class OpRegistry;
+// Ends with nullptr. Generated: every register_<file> of this folder. A model.so has its own, with those it needs.
+extern "C" void (*const ingot_ops_registrars[])(OpRegistry&);
+extern "C" const char* const ingot_ops_registrar_symbols[];  // their linker symbols; only in the compiler
 
 class OpRegistry {
  public:
@@ -165,6 +172,7 @@ class OpRegistry {
   std::vector<const OpDef*> all() const;
 
  private:
+  size_t source_ = 0;
   std::unordered_map<std::string, OpDef> ops_;
 };
 

@@ -100,7 +100,7 @@ void lower(LowerContext& ctx) {
     p.before[d] = dims[d].before;
     p.stride[d] = dims[d].stride;
   }
-  Step& step = ctx.step("ingot_pad");
+  Step& step = ctx.step(ingot_pad_kernel);
   step.operands = {ctx.input(0), ctx.input(2), ctx.output(0)};
   const int64_t row = dims.back().out;
   step.units = row == 0 ? 0 : product_of(out) / row;

@@ -55,7 +55,7 @@ void lower_channels_last(LowerContext& ctx, const std::vector<int64_t>& in, cons
   spread(p.dilation, w.dilation, 1);
   spread(p.pad, w.begin, 0);
   spread(p.pad_behind, w.end, 0);
-  Step& s = ctx.step("ingot_pool_f32");
+  Step& s = ctx.step(kernel::ingot_pool_f32_kernel);
   s.operands = {ctx.input(0), ctx.output(0)};
   s.params = params_of(p);
   s.structure = 2;
@@ -94,7 +94,7 @@ void lower_window_pool(LowerContext& ctx) {
   p.x_channel = l.last ? 1 : product_of(from);
   p.y_channel = l.last ? 1 : product_of(to);
   p.x_step = p.y_step = l.last ? p.channels : 1;
-  Step& s = ctx.step("ingot_pool_any");
+  Step& s = ctx.step(ingot_pool_any_kernel);
   s.operands = {ctx.input(0), ctx.output(0), ctx.output(1)};
   s.params = params_of(p);
   s.structure = kPoolAnyStructure;

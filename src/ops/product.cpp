@@ -88,7 +88,7 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   }
   g.extras = static_cast<int64_t>(operands.size());
   std::copy(operands.begin(), operands.end(), g.extra);
-  Step& s = ctx.step("ingot_gemm_f32");
+  Step& s = ctx.step(kernel::ingot_gemm_f32_kernel);
   s.operands = {p.a.operand, p.b.operand, out};
   for (const DenseOperand& e : extras) s.operands.push_back(e.operand);
   s.params = params_of(g);
@@ -117,7 +117,7 @@ void emit_matmul_any(LowerContext& ctx, const Product& p, const Batch& batch, in
     g.b_batch[d] = d < missing ? 0 : batch.b[d - missing];
     rows *= g.batch[d];
   }
-  Step& s = ctx.step("ingot_matmul_any");
+  Step& s = ctx.step(ingot_matmul_any_kernel);
   s.operands = {p.a.operand, p.b.operand, out};
   s.params = params_of(g);
   s.structure = 1;

@@ -53,7 +53,7 @@ void infer(InferContext& ctx) {
 }
 
 void lower(LowerContext& ctx) {
-  Step& step = ctx.step("ingot_range");
+  Step& step = ctx.step(ingot_range_kernel);
   step.operands = {ctx.input(0), ctx.input(2), ctx.output(0)};
   step.units = ctx.out_dims(0)[0];
   step.grain = grain_for(element_bytes(ctx, ctx.out(0).dtype));

@@ -177,7 +177,7 @@ void emit_ewise_reduce(LowerContext& ctx, const Reduction& r, const std::vector<
   std::vector<size_t> used;
   auto expr = std::make_shared<Expr>(with_used_inputs(r.pre, used));
   std::vector<std::vector<int64_t>> strides;
-  Step& s = ctx.step("ingot_ewise_reduce");
+  Step& s = ctx.step(ingot_ewise_reduce_kernel);
   for (size_t i : used) {
     s.operands.push_back(inputs[i].operand);
     strides.push_back(broadcast_strides(inputs[i].dims, dims));
@@ -269,7 +269,7 @@ void emit_reduce(LowerContext& ctx, Operand in, const std::vector<int64_t>& dims
   p.pre = pre;
   p.post = post;
   p.dtype = static_cast<int64_t>(dtype);
-  Step& s = ctx.step("ingot_reduce");
+  Step& s = ctx.step(ingot_reduce_kernel);
   s.operands = {in, out};
   s.params = params_of(p);
   s.structure = kReduceStructure;

@@ -1,18 +1,18 @@
 #include "ops/op.h"
-#include "ops_registry.h"  // generated: every register_<file> of this folder
 
 namespace ingot {
 
 const OpRegistry& OpRegistry::get() {
   static const OpRegistry registry = [] {
     OpRegistry r;
-    register_all_ops(r);
+    for (; ingot_ops_registrars[r.source_]; r.source_++) ingot_ops_registrars[r.source_](r);
     return r;
   }();
   return registry;
 }
 
 void OpRegistry::add(OpDef def) {
+  def.source = source_;
   std::string key = def.domain + ":" + def.name;
   if (!ops_.emplace(key, std::move(def)).second) fail(ErrorKind::Internal, "operator {} is registered twice", key);
 }

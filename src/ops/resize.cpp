@@ -186,7 +186,7 @@ int64_t repeats(const ResizeParams& p) {
 }
 
 void lower_nearest(LowerContext& ctx, ResizeParams& p) {
-  Step& step = ctx.step("ingot_resize_nearest");
+  Step& step = ctx.step(ingot_resize_nearest_kernel);
   p.block = 1;
   if (!p.axis[p.rank - 1].resized) p.block = p.axis[--p.rank].in;
   p.repeat = repeats(p);
@@ -221,7 +221,7 @@ void lower_interpolation(LowerContext& ctx, ResizeParams& p) {
     if (d > 0) size = size / a.in * a.out;
     p.buffer = std::max(p.buffer, size);
   }
-  Step& step = ctx.step("ingot_resize");
+  Step& step = ctx.step(ingot_resize_kernel);
   step.operands = {ctx.input(0), ctx.input(1), ctx.output(0)};
   step.units = p.outer * p.axis[0].out;
   step.grain = grain_for(result * p.size);

@@ -26,7 +26,7 @@ void lower(LowerContext& ctx) {
   p.rows[1] = in[1];
   p.row = product_of(in, 2) * element_bytes(ctx, ctx.in(0).dtype);
   p.time = ctx.node.get_int("time_axis", 0);
-  Step& step = ctx.step("ingot_reverse_sequence");
+  Step& step = ctx.step(ingot_reverse_sequence_kernel);
   step.operands = {ctx.input(0), ctx.input(1), ctx.output(0)};
   step.units = p.row == 0 ? 0 : in[0] * in[1];
   step.grain = grain_for(p.row);

@@ -49,7 +49,7 @@ RoiParams common_params(LowerContext& ctx) {
   return p;
 }
 
-void emit(LowerContext& ctx, const char* kernel, std::vector<Operand> operands, const RoiParams& p) {
+void emit(LowerContext& ctx, const Kernel& kernel, std::vector<Operand> operands, const RoiParams& p) {
   Step& step = ctx.step(kernel);
   step.operands = std::move(operands);
   step.units = ctx.out_dims(0)[0] * p.channels;
@@ -63,11 +63,11 @@ void lower_align(LowerContext& ctx) {
   if (p.sampling > 1024) ctx.fail("a sampling_ratio of {} is too large", p.sampling);
   p.max = ctx.node.get_string("mode", "avg") == "max";
   p.offset = ctx.node.get_string("coordinate_transformation_mode", "half_pixel") == "half_pixel" ? 0.5 : 0;
-  emit(ctx, "ingot_roi_align", {ctx.input(0), ctx.input(1), ctx.input(2), ctx.output(0)}, p);
+  emit(ctx, ingot_roi_align_kernel, {ctx.input(0), ctx.input(1), ctx.input(2), ctx.output(0)}, p);
 }
 
 void lower_pool(LowerContext& ctx) {
-  emit(ctx, "ingot_max_roi_pool", {ctx.input(0), ctx.input(1), ctx.output(0)}, common_params(ctx));
+  emit(ctx, ingot_max_roi_pool_kernel, {ctx.input(0), ctx.input(1), ctx.output(0)}, common_params(ctx));
 }
 
 }  // namespace

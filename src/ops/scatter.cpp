@@ -100,7 +100,7 @@ void lower_elements(LowerContext& ctx) {
   std::copy(to.begin(), to.end(), p.stride);
   copy_data(ctx, p.size);
   const int64_t n = p.dims[p.axis];
-  Step& step = ctx.step("ingot_scatter_elements");
+  Step& step = ctx.step(ingot_scatter_elements_kernel);
   step.operands = {ctx.input(1), ctx.input(2), ctx.output(0)};
   step.units = n == 0 ? 0 : product_of(indices) / n;
   step.grain = grain_for(n * (p.size + p.index_size));
@@ -124,7 +124,7 @@ void lower_nd(LowerContext& ctx) {
   std::copy_n(strides.begin(), depth, p.stride);
   copy_data(ctx, p.size);
   p.pieces = std::clamp<int64_t>(p.row * p.count * p.size / (32 * 1024), 1, std::max<int64_t>(1, p.row / 64));
-  Step& step = ctx.step("ingot_scatter_nd");
+  Step& step = ctx.step(ingot_scatter_nd_kernel);
   step.operands = {ctx.input(1), ctx.input(2), ctx.output(0)};
   step.units = p.row * p.count == 0 ? 0 : p.pieces;
   step.params = params_of(p);

@@ -10,7 +10,7 @@ namespace ingot {
 namespace {
 
 bool fits(const SpecialisedKernel& k, const Step& s, const std::string& expr) {
-  if (k.kernel != s.kernel || k.expr != expr || k.structure != s.structure || k.params.size() != s.params.size())
+  if (k.kernel != s.kernel->name || k.expr != expr || k.structure != s.structure || k.params.size() != s.params.size())
     return false;
   for (size_t i = 0; i < s.params.size(); i++)
     if ((i < s.structure || k.known[i]) && k.params[i] != s.params[i]) return false;
@@ -185,7 +185,7 @@ class Placement {
   size_t next_temporary_ = 0;
 };
 
-void bind_kernel(PlannedStep& p, const Node& node, const std::vector<SpecialisedKernel>& kernels) {
+void bind_kernel(PlannedStep& p, const std::vector<SpecialisedKernel>& kernels) {
   const std::string expr = p.step.expr ? p.step.expr->str() : "";
   for (const SpecialisedKernel& k : kernels)
     if (fits(k, p.step, expr)) {
@@ -193,8 +193,7 @@ void bind_kernel(PlannedStep& p, const Node& node, const std::vector<Specialised
       p.specialised = true;
       return;
     }
-  p.function = find_native_kernel(p.step.kernel);
-  if (!p.function) fail(ErrorKind::Internal, "{}: there is no kernel {}", node.label(), p.step.kernel);
+  p.function = native(*p.step.kernel);
   if (p.step.expr) {
     p.program = make_program(*p.step.expr);
     p.step.scratch = std::max(p.step.scratch, program_scratch_bytes(*p.program));
@@ -211,7 +210,7 @@ Plan make_plan(const Graph& g, const std::vector<std::vector<int64_t>>& input_di
   Lowered low = lower_graph(g, input_dims, targets, known);
   Placement(g, low, plan).run();
   for (PlannedStep& p : plan.steps) {
-    bind_kernel(p, g.nodes[static_cast<size_t>(p.node)], kernels);
+    bind_kernel(p, kernels);
     plan.scratch_bytes = std::max(plan.scratch_bytes, p.step.scratch);
   }
   plan.infos = std::move(low.infos);

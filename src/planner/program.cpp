@@ -22,7 +22,7 @@ int64_t constant_bits(const ExprInstr& in) {
 
 EwiseChunkFn chunk_function(const std::string& op, DType dtype) {
   using Find = const EwiseKernel* (*)(const char*, int32_t);
-  static const auto find = reinterpret_cast<Find>(find_native_symbol("ingot_find_ewise"));
+  static const auto find = reinterpret_cast<Find>(native(ingot_find_ewise_kernel));
   const EwiseKernel* k = find(op.c_str(), static_cast<int32_t>(dtype));
   if (!k) fail(ErrorKind::Internal, "element-wise operator '{}' has no kernel for {}", op, name(dtype));
   return k->apply;

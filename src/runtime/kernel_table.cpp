@@ -2,19 +2,8 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <unordered_map>
 
 #include "base/error.h"
-
-// Generated: {name, function} pairs ending with {nullptr, nullptr}.
-extern "C" {
-struct IngotNativeKernel {
-  const char* name;
-  void* function;
-};
-extern const IngotNativeKernel ingot_native_kernels_v2[];
-extern const IngotNativeKernel ingot_native_kernels_v3[];
-}
 
 namespace ingot {
 namespace {
@@ -32,16 +21,6 @@ IsaLevel detect() {
   return v3 ? IsaLevel::V3 : IsaLevel::V2;
 }
 
-const std::unordered_map<std::string_view, void*>& table() {
-  static const auto map = [] {
-    std::unordered_map<std::string_view, void*> m;
-    for (const auto* k = cpu_level() == IsaLevel::V3 ? ingot_native_kernels_v3 : ingot_native_kernels_v2; k->name; k++)
-      m.emplace(k->name, k->function);
-    return m;
-  }();
-  return map;
-}
-
 }  // namespace
 
 IsaLevel cpu_level() {
@@ -50,12 +29,5 @@ IsaLevel cpu_level() {
 }
 
 std::string_view name(IsaLevel level) { return level == IsaLevel::V3 ? "x86-64-v3" : "x86-64-v2"; }
-
-void* find_native_symbol(const std::string& name) {
-  auto it = table().find(name);
-  return it == table().end() ? nullptr : it->second;
-}
-
-KernelFn find_native_kernel(const std::string& name) { return reinterpret_cast<KernelFn>(find_native_symbol(name)); }
 
 }  // namespace ingot

@@ -1,5 +1,4 @@
-// The native builds of the kernels, for steps that are not specialised. The build collects every ingot_* function of
-// src/kernels/, compiled once per ISA level, into generated tables.
+// Which of a kernel's builds this CPU runs.
 #pragma once
 #include <string>
 #include <string_view>
@@ -14,10 +13,7 @@ enum class IsaLevel { V2, V3 };  // x86-64-v2: SSE4.2; x86-64-v3: AVX2 + FMA
 IsaLevel cpu_level();
 std::string_view name(IsaLevel);
 
-// nullptr when there is no such kernel.
-KernelFn find_native_kernel(const std::string& name);
-
-// Any other function of the kernel sources that the host needs at the right level, such as the interpreter.
-void* find_native_symbol(const std::string& name);
+// A kernel's build for this CPU.
+inline KernelFn native(const Kernel& kernel) { return kernel.native[static_cast<size_t>(cpu_level())]; }
 
 }  // namespace ingot

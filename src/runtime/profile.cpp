@@ -27,7 +27,7 @@ void Profile::add(const Graph& g, const Plan& plan, const PlannedStep& p, int64_
   std::string event = fmt::format(
       R"({{"name": {}, "cat": {}, "ph": "X", "ts": {:.3f}, "dur": {:.3f}, "pid": {}, "tid": {}, "args": {{"onnx": [{}], "kernel": {}, "specialised": {}, "output": {}}}}})",
       json_string(node.op + " " + node.name), json_string(node.op), static_cast<double>(start) / 1e3,
-      static_cast<double>(end - start) / 1e3, getpid(), syscall(SYS_gettid), origins, json_string(p.step.kernel),
+      static_cast<double>(end - start) / 1e3, getpid(), syscall(SYS_gettid), origins, json_string(p.step.kernel->name),
       p.specialised, json_string(shapes));
   std::lock_guard lock(mutex_);
   events_.push_back(std::move(event));
