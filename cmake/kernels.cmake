@@ -33,7 +33,10 @@ function(ingot_kernels folder)
     endforeach()
     set(linked ${out}/kernels_${isa}.bc)
     add_custom_command(OUTPUT ${linked} DEPENDS ${bitcode} VERBATIM
-      COMMAND ${LLVM_BIN}/llvm-link ${bitcode} -o ${linked})
+      COMMAND ${LLVM_BIN}/llvm-link ${bitcode} -o ${linked}.raw
+      COMMAND ${LLVM_BIN}/opt ${linked}.raw -o ${linked}
+              "-passes=always-inline,function(sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg),globaldce"
+      COMMENT "bitcode ${isa}")
     list(APPEND all_bitcode ${linked})
     list(APPEND all_objects ${objects})
     list(APPEND natives ${out}/native_${isa}.o)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,9 @@ LIGHT = {case.model_name: case for case in load_model_tests(kind="real")}
 
 
 def package_folder(name: str) -> Path:
-    module = __import__(name)
-    return Path(str(module.__file__)).parent
+    spec = importlib.util.find_spec(name)  # not imported: some need libraries of a desktop
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
 
 
 def reference(path: Path, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:

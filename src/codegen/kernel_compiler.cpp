@@ -10,6 +10,10 @@
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Triple.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Scalar/InstSimplifyPass.h>
+#include <llvm/Transforms/Scalar/SROA.h>
+#include <llvm/Transforms/Scalar/SimplifyCFG.h>
 #include <llvm/Transforms/Utils/Cloning.h>
 
 #include <cstdlib>
@@ -54,7 +58,7 @@ std::unique_ptr<llvm::TargetMachine> target_machine(IsaLevel level) {
                                                                           llvm::CodeGenOptLevel::Aggressive));
 }
 
-// Only what the entry reaches is read from the bitcode: the module holds all kernels of the level.
+// The module holds all kernels of the level; bodies are read when they are asked for.
 std::unique_ptr<llvm::Module> load_bitcode(llvm::LLVMContext& context, IsaLevel level) {
   const bool v3 = level == IsaLevel::V3;
   llvm::StringRef bytes(reinterpret_cast<const char*>(v3 ? kernels_v3_bitcode : kernels_v2_bitcode),
@@ -64,30 +68,19 @@ std::unique_ptr<llvm::Module> load_bitcode(llvm::LLVMContext& context, IsaLevel 
   return std::move(*module);
 }
 
-// Reads the bodies of `f` and of all it calls, and drops every other function.
-void materialise_from(llvm::Module& m, llvm::Function* entry) {
-  std::vector<llvm::Function*> work{entry};
-  llvm::SmallPtrSet<llvm::Function*, 32> seen;
-  while (!work.empty()) {
-    llvm::Function* f = work.back();
-    work.pop_back();
-    if (!seen.insert(f).second) continue;
-    if (llvm::Error e = f->materialize()) fail(ErrorKind::Internal, "bitcode: {}", llvm::toString(std::move(e)));
-    for (auto& block : *f)
-      for (auto& instruction : block)
-        for (auto& operand : instruction.operands())
-          if (auto* callee = llvm::dyn_cast<llvm::Function>(operand.get())) work.push_back(callee);
-  }
-  for (auto& f : llvm::make_early_inc_range(m)) {
-    if (seen.contains(&f)) continue;
-    f.replaceAllUsesWith(llvm::PoisonValue::get(f.getType()));
-    f.eraseFromParent();
-  }
-  if (llvm::Error e = m.materializeMetadata()) fail(ErrorKind::Internal, "bitcode: {}", llvm::toString(std::move(e)));
-}
+// A structure on the entry's stack that is only read once it is filled: what its 8-byte fields hold is known.
+struct KnownStruct {
+  llvm::WeakTrackingVH address;  // gone once nothing needs the memory any more
+  std::vector<llvm::WeakTrackingVH> fields;
+};
 
-// entry(call): the kernel called with a copy of the call whose parameters are constants where they are known.
-llvm::Function* make_entry(llvm::Module& m, const KernelRequest& r) {
+// The kernel's entry, which calls it with a copy of the call whose parameters are constants where they are known.
+struct Entry {
+  llvm::Function* function;
+  KnownStruct call, params;
+};
+
+Entry make_entry(llvm::Module& m, const KernelRequest& r) {
   llvm::LLVMContext& c = m.getContext();
   llvm::IRBuilder<> b(c);
   auto* ptr = b.getPtrTy();
@@ -95,66 +88,172 @@ llvm::Function* make_entry(llvm::Module& m, const KernelRequest& r) {
   llvm::Function* kernel = m.getFunction(r.kernel);
   if (!kernel) fail(ErrorKind::Internal, "there is no kernel {} in the bitcode", r.kernel);
   auto* call_type = llvm::StructType::get(c, {ptr, ptr, ptr, i64, i64, ptr});  // KernelCall
-  auto* f = llvm::Function::Create(llvm::FunctionType::get(b.getInt32Ty(), {ptr}, false),
-                                   llvm::GlobalValue::ExternalLinkage, r.symbol(), m);
-  b.SetInsertPoint(llvm::BasicBlock::Create(c, "entry", f));
+  Entry e;
+  e.function = llvm::Function::Create(llvm::FunctionType::get(b.getInt32Ty(), {ptr}, false),
+                                      llvm::GlobalValue::ExternalLinkage, r.symbol(), m);
+  b.SetInsertPoint(llvm::BasicBlock::Create(c, "entry", e.function));
   auto* params_type = llvm::ArrayType::get(i64, r.params.size());
-  llvm::Value* params = b.CreateAlloca(params_type);
-  llvm::Value* call = b.CreateAlloca(call_type);
-  llvm::Value* given = b.CreateLoad(ptr, b.CreateStructGEP(call_type, f->getArg(0), 1));
+  e.params.address = b.CreateAlloca(params_type);
+  e.call.address = b.CreateAlloca(call_type);
+  llvm::Value* argument = e.function->getArg(0);
+  llvm::Value* given = b.CreateLoad(ptr, b.CreateStructGEP(call_type, argument, 1));
   for (size_t i = 0; i < r.params.size(); i++) {
     llvm::Value* v = r.known[i] ? static_cast<llvm::Value*>(b.getInt64(static_cast<uint64_t>(r.params[i])))
                                 : b.CreateLoad(i64, b.CreateConstGEP1_64(i64, given, i));
-    b.CreateStore(v, b.CreateConstGEP2_64(params_type, params, 0, i));
+    b.CreateStore(v, b.CreateConstGEP2_64(params_type, e.params.address, 0, i));
+    e.params.fields.emplace_back(v);
   }
-  for (unsigned field = 0; field < 6; field++) {
-    llvm::Type* type = call_type->getElementType(field);
-    llvm::Value* v = field == 1 ? params : b.CreateLoad(type, b.CreateStructGEP(call_type, f->getArg(0), field));
-    b.CreateStore(v, b.CreateStructGEP(call_type, call, field));
+  for (unsigned i = 0; i < call_type->getNumElements(); i++) {
+    llvm::Type* type = call_type->getElementType(i);
+    llvm::Value* v = i == 1 ? e.params.address : b.CreateLoad(type, b.CreateStructGEP(call_type, argument, i));
+    b.CreateStore(v, b.CreateStructGEP(call_type, e.call.address, i));
+    e.call.fields.emplace_back(v);
   }
-  b.CreateRet(b.CreateCall(kernel, {call}));
-  return f;
+  b.CreateRet(b.CreateCall(kernel, {e.call.address}));
+  return e;
 }
 
-// One world: everything internal and inlined into the entry, compiled for the level.
-void prepare(llvm::Module& m, llvm::Function* entry, IsaLevel level) {
-  for (auto& f : m) {
-    if (f.isDeclaration()) continue;
-    f.addFnAttr("target-cpu", std::string(name(level)));
-    f.removeFnAttr("target-features");
-    f.removeFnAttr(llvm::Attribute::OptimizeNone);
-    f.removeFnAttr("min-legal-vector-width");
-    f.addFnAttr("prefer-vector-width", level == IsaLevel::V3 ? "256" : "128");
-    f.setDSOLocal(true);
-    if (&f == entry) continue;
-    f.setLinkage(llvm::GlobalValue::InternalLinkage);
-    f.setVisibility(llvm::GlobalValue::DefaultVisibility);
-    f.setComdat(nullptr);
-    if (!f.hasFnAttribute(llvm::Attribute::NoInline)) f.addFnAttr(llvm::Attribute::AlwaysInline);
+// Replaces loads of single fields by what the fields hold. Alias analysis would get there only after all is inlined.
+void fold_fields(const KnownStruct& known, const llvm::DataLayout& layout) {
+  std::vector<std::pair<llvm::Value*, uint64_t>> work;
+  if (known.address) work.emplace_back(known.address, 0);
+  while (!work.empty()) {
+    auto [address, offset] = work.back();
+    work.pop_back();
+    for (llvm::User* user : llvm::make_early_inc_range(address->users())) {
+      if (auto* gep = llvm::dyn_cast<llvm::GetElementPtrInst>(user)) {
+        llvm::APInt more(64, 0);
+        if (gep->getPointerOperand() == address && gep->accumulateConstantOffset(layout, more))
+          work.emplace_back(gep, offset + more.getZExtValue());
+      } else if (auto* load = llvm::dyn_cast<llvm::LoadInst>(user)) {
+        if (offset % 8 != 0 || offset / 8 >= known.fields.size() || layout.getTypeSizeInBits(load->getType()) != 64)
+          continue;
+        llvm::Value* v = known.fields[offset / 8];
+        if (v->getType() != load->getType()) {
+          if (v->getType()->isPointerTy() || load->getType()->isPointerTy()) continue;
+          v = llvm::IRBuilder<>(load).CreateBitCast(v, load->getType());
+        }
+        load->replaceAllUsesWith(v);
+        load->eraseFromParent();
+      }
+    }
+  }
+}
+
+void set_attributes(llvm::Function& f, IsaLevel level) {
+  f.addFnAttr("target-cpu", std::string(name(level)));
+  f.removeFnAttr("target-features");
+  f.removeFnAttr("min-legal-vector-width");
+  f.addFnAttr("prefer-vector-width", level == IsaLevel::V3 ? "256" : "128");
+  f.setDSOLocal(true);
+}
+
+void read_body(llvm::Function& f, IsaLevel level) {
+  if (llvm::Error e = f.materialize()) fail(ErrorKind::Internal, "bitcode: {}", llvm::toString(std::move(e)));
+  if (f.isDeclaration()) return;
+  set_attributes(f, level);
+  f.setLinkage(llvm::GlobalValue::InternalLinkage);
+  f.setVisibility(llvm::GlobalValue::DefaultVisibility);
+  f.setComdat(nullptr);
+}
+
+std::vector<llvm::CallBase*> calls_in(llvm::Function& f) {
+  std::vector<llvm::CallBase*> out;
+  for (auto& block : f)
+    for (auto& instruction : block)
+      if (auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction))
+        if (llvm::Function* callee = call->getCalledFunction(); callee && !callee->isIntrinsic()) out.push_back(call);
+  return out;
+}
+
+// LLVM's passes and what they know, for one module.
+class Optimiser {
+ public:
+  explicit Optimiser(llvm::TargetMachine& machine) : builder_(&machine, tuning()) {
+    builder_.registerModuleAnalyses(modules_);
+    builder_.registerCGSCCAnalyses(sccs_);
+    builder_.registerFunctionAnalyses(functions_);
+    builder_.registerLoopAnalyses(loops_);
+    builder_.crossRegisterProxies(loops_, functions_, sccs_, modules_);
+    simplify_.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
+    simplify_.addPass(llvm::EarlyCSEPass());
+    simplify_.addPass(llvm::InstSimplifyPass());
+    simplify_.addPass(llvm::SimplifyCFGPass());
+  }
+
+  // Folds constants and drops dead code, after the function was changed by hand.
+  void simplify(llvm::Function& f) {
+    functions_.invalidate(f, llvm::PreservedAnalyses::none());
+    simplify_.run(f, functions_);
+    functions_.invalidate(f, llvm::PreservedAnalyses::none());
+  }
+
+  void optimise(llvm::Module& m) {
+    builder_.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3).run(m, modules_);
+  }
+
+ private:
+  static llvm::PipelineTuningOptions tuning() {
+    llvm::PipelineTuningOptions t;
+    t.LoopUnrolling = true;
+    t.LoopVectorization = false;  // kernels are vectorised by hand
+    t.SLPVectorization = false;
+    return t;
+  }
+
+  llvm::LoopAnalysisManager loops_;
+  llvm::FunctionAnalysisManager functions_;
+  llvm::CGSCCAnalysisManager sccs_;
+  llvm::ModuleAnalysisManager modules_;
+  llvm::PassBuilder builder_;
+  llvm::FunctionPassManager simplify_;
+};
+
+// Inlines everything into the entry from the top down, one level of calls at a time, folding constants and dropping
+// dead code in between: only what is still called then is read from the bitcode at all.
+void inline_all(Entry& entry, IsaLevel level, Optimiser& optimiser) {
+  set_attributes(*entry.function, level);
+  std::vector<llvm::Function*> roots{entry.function};  // and what must not be inlined
+  llvm::SmallPtrSet<llvm::Function*, 8> seen(roots.begin(), roots.end());
+  for (size_t r = 0; r < roots.size(); r++)
+    for (bool again = true; again;) {
+      again = false;
+      for (llvm::CallBase* call : calls_in(*roots[r])) {
+        llvm::Function* callee = call->getCalledFunction();
+        read_body(*callee, level);
+        if (callee->isDeclaration()) continue;  // libm
+        if (callee->hasFnAttribute(llvm::Attribute::NoInline)) {
+          if (seen.insert(callee).second) roots.push_back(callee);
+          continue;
+        }
+        llvm::InlineFunctionInfo info;
+        if (!llvm::InlineFunction(*call, info).isSuccess())
+          fail(ErrorKind::Internal, "{} cannot be inlined", callee->getName().str());
+        again = true;
+      }
+      if (!again) break;
+      if (r == 0)
+        for (KnownStruct* known : {&entry.call, &entry.params})
+          fold_fields(*known, entry.function->getParent()->getDataLayout());
+      optimiser.simplify(*roots[r]);
+    }
+}
+
+// The rest of the bitcode: functions that nobody calls any more.
+void drop_unused(llvm::Module& m, llvm::Function* entry) {
+  for (bool again = true; again;) {
+    again = false;
+    for (auto& f : llvm::make_early_inc_range(m))
+      if (&f != entry && f.use_empty()) {
+        f.eraseFromParent();
+        again = true;
+      }
   }
   for (auto& g : m.globals())
     if (!g.isDeclaration()) {
       g.setLinkage(llvm::GlobalValue::InternalLinkage);
       g.setComdat(nullptr);
     }
-}
-
-void optimise_module(llvm::Module& m, llvm::TargetMachine& machine) {
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager sccs;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PipelineTuningOptions tuning;
-  tuning.LoopUnrolling = true;
-  tuning.LoopVectorization = false;  // kernels are vectorised by hand
-  tuning.SLPVectorization = false;
-  llvm::PassBuilder builder(&machine, tuning);
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(sccs);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, sccs, modules);
-  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O3).run(m, modules);
 }
 
 std::string emit(llvm::Module& m, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
@@ -193,14 +292,17 @@ std::string compile_kernel(const KernelRequest& request, IsaLevel level) {
   std::unique_ptr<llvm::TargetMachine> machine = target_machine(level);
   module->setDataLayout(machine->createDataLayout());
   module->setTargetTriple(machine->getTargetTriple());
-  llvm::Function* entry = make_entry(*module, request);
+  if (llvm::Error e = module->materializeMetadata())
+    fail(ErrorKind::Internal, "bitcode: {}", llvm::toString(std::move(e)));
+  Entry entry = make_entry(*module, request);
   define_hooks(*module, request.kernel, request.expr ? *request.expr : parse_expr("acc", {DType::F32}));
-  materialise_from(*module, entry);
-  prepare(*module, entry, level);
+  Optimiser optimiser(*machine);
+  inline_all(entry, level, optimiser);
+  drop_unused(*module, entry.function);
   std::string problem;
   llvm::raw_string_ostream stream(problem);
   if (llvm::verifyModule(*module, &stream)) fail(ErrorKind::Internal, "kernel {}: {}", request.kernel, problem);
-  optimise_module(*module, *machine);
+  optimiser.optimise(*module);
   dump(*module, *machine, request);
   return emit(*module, *machine, llvm::CodeGenFileType::ObjectFile);
 }

@@ -81,7 +81,7 @@ struct ConvChunk {
 };
 
 template <int NR, int MR>
-INGOT_INLINE void conv_tile(const ConvParams& p, const ConvBlock& b, const ConvChunk& chunk, int64_t row,
+INGOT_LATE void conv_tile(const ConvParams& p, const ConvBlock& b, const ConvChunk& chunk, int64_t row,
                             const Destination& d, Prefetch& prefetch, const Epilogue& epilogue) {
   int64_t piece_length = conv_segment_length(p) / p.split;
   prefetch_destination<MR>(d, epilogue);
@@ -134,7 +134,7 @@ INGOT_INLINE void conv_panels_of_block(const KernelCall* call, const ConvParams&
 }
 
 template <int NR>
-INGOT_INLINE void conv(const KernelCall* call, const ConvParams& p) {
+INGOT_LATE void conv(const KernelCall* call, const ConvParams& p) {
   float* zeros = static_cast<float*>(call->scratch);
   for (int64_t i = 0; i < conv_zero_floats(p); i++) zeros[i] = 0.f;
   int64_t panels = p.groups * div_up(conv_group_out(p), NR);

@@ -57,7 +57,7 @@ INGOT_INLINE PanelOfB gemm_panel_of_b(const GemmParams& p, const GemmMatrices& x
 }
 
 template <int NR, int MR>
-INGOT_INLINE void gemm_tile(const GemmParams& p, const GemmMatrices& x, const GemmSlice& s, const float* packed_a,
+INGOT_LATE void gemm_tile(const GemmParams& p, const GemmMatrices& x, const GemmSlice& s, const float* packed_a,
                             PanelOfB b, int64_t panel, int64_t tile, Prefetch& prefetch, const Epilogue& epilogue) {
   int64_t row = tile_start(s.tiling, tile), row_in_block = row - tile_start(s.tiling, s.first_tile);
   const float* first = p.a_packing ? packed_a + row_in_block * padded_length(s.len) : x.a + row * p.a_row + s.k0;
@@ -105,7 +105,7 @@ INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_
 }
 
 template <int NR>
-INGOT_INLINE void gemm(const KernelCall* call, const GemmParams& p) {
+INGOT_LATE void gemm(const KernelCall* call, const GemmParams& p) {
   int64_t panels = div_up(p.n, NR);
   for (int64_t unit = call->begin; unit < call->end;) {
     int64_t first = unit % panels, last = min_of(panels, first + call->end - unit), group = unit / panels;

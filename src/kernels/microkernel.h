@@ -184,15 +184,8 @@ INGOT_INLINE void with_height(int64_t h, const Body& body) {
 // Calls body(Height<h>, tile) for the tiles [first, last), all tall ones before the others.
 template <int Max, class Body>
 INGOT_INLINE void for_tiles(const Tiling& t, int64_t first, int64_t last, const Body& body) {
-  int64_t turn = min_of(max_of(first, t.tall), last);
-  if (first < turn)
-    with_height<Max>(t.rows + 1, [&](auto h) INGOT_INLINED {
-      for (int64_t i = first; i < turn; i++) body(h, i);
-    });
-  if (turn < last)
-    with_height<Max>(t.rows, [&](auto h) INGOT_INLINED {
-      for (int64_t i = turn; i < last; i++) body(h, i);
-    });
+  for (int64_t i = first; i < last; i++)
+    with_height<Max>(i < t.tall ? t.rows + 1 : t.rows, [&](auto h) INGOT_INLINED { body(h, i); });
 }
 
 }  // namespace ingot::kernel
