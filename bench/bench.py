@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ENGINES = {"ingot": ingot_engine, "onnxruntime": onnxruntime_engine, "openvino": openvino_engine}
 console = Console(highlight=False)
+if not console.is_terminal:
+    console = Console(highlight=False, width=120)
 
 
 def measure(model: BenchModel, engines: list[str], threads: int, rounds: int) -> dict[str, Any]:
@@ -105,7 +107,7 @@ def show_startup(result: dict[str, Any], overhead: dict[str, float]) -> None:
         table.add_column(column, justify="right" if column else "left")
     for name in ("cold", "cached", "library"):
         r = result[name]
-        size = f"{r['size_mb']:.1f} MB, {r['over_weights']:.2f}x weights" if "size_mb" in r else ""
+        size = f"{r['size_mb']:.1f} MB: weights + {r['over_weights_mb']:.2f} MB" if "size_mb" in r else ""
         table.add_row(name, f"{r['open_s']:.3f}", f"{r['first_result_s']:.3f}", f"{r['peak_rss_mb']:.0f}", size)
     console.print(table)
     console.print(
@@ -119,7 +121,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=BENCH_MODELS, default=list(BENCH_MODELS))
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--no-startup", action="store_true", help="skip compile times, library and call overhead")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()

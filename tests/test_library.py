@@ -37,11 +37,6 @@ def run_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-def c_outputs(program: Path, *arguments: Any, **env: str) -> np.ndarray[Any, Any]:
-    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=True, env=env or None)
-    return np.array(done.stdout.splitlines()[1:], np.float32)
-
-
 def test_library_agrees_with_the_graph(library: Path) -> None:
     loaded = ingot.load(library)
     assert loaded.is_library
@@ -53,10 +48,19 @@ def test_library_agrees_with_the_graph(library: Path) -> None:
 
 
 def test_c_program_agrees_with_python(library: Path, run_model: Path) -> None:
-    expected = ingot.load(library).inference([np.ones((2, 4), np.float32)])["y"]
+    numbers = " ".join(f"{x:.9g}" for x in X[:2].ravel())
     # An empty environment: a library needs nothing of Ingot's.
-    actual = c_outputs(run_model, library, 1, "2x4", PATH="/usr/bin")
-    np.testing.assert_array_equal(actual.reshape(2, 3), expected)
+    done = subprocess.run([run_model, library, "2", "4"], input=numbers, capture_output=True, text=True, env={})
+    assert done.returncode == 0, done.stderr
+    expected = ingot.load(library).inference([X[:2]])["y"]
+    np.testing.assert_array_equal(np.array(done.stdout.split(), np.float32).reshape(2, 3), expected)
+    assert len((ROOT / "examples" / "c" / "run_model.c").read_text().splitlines()) <= 30
+
+
+def test_c_program_shows_the_librarys_error(library: Path, run_model: Path) -> None:
+    done = subprocess.run([run_model, library, "2", "5"], input="", capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "'x'" in done.stderr and "5" in done.stderr
 
 
 def test_library_needs_only_the_c_library(library: Path) -> None:
