@@ -236,6 +236,18 @@ bool concat_empty(Editor& e, Handle h) {
 // Split(x) into one -> x
 bool split_once(Editor& e, Handle h) { return e.node(h).outputs.size() == 1 && keeps_shape(e, h); }
 
+// Reduce*(x, [-1]) -> Reduce*(x, [2]): axes from the front and ascending, so that equal reductions look equal.
+bool canonical_axes(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  if (!n.has_input(1)) return false;
+  const auto axes = known_axes(e, n);
+  if (!axes || axes == integer_values(e.info(n.inputs[1]))) return false;
+  std::vector<TensorId> inputs = n.inputs;
+  inputs[1] = e.add_ints(n.name + "/axes", *axes);
+  e.set_inputs(h, std::move(inputs));
+  return true;
+}
+
 constexpr SimplifyRule kRules[] = {
     {"Reshape", keeps_shape},
     {"Reshape", reshape_twice},
@@ -254,6 +266,16 @@ constexpr SimplifyRule kRules[] = {
     {"Pad", pad_nothing},
     {"Concat", concat_empty},
     {"Split", split_once},
+    {"ReduceL1", canonical_axes},
+    {"ReduceL2", canonical_axes},
+    {"ReduceLogSum", canonical_axes},
+    {"ReduceLogSumExp", canonical_axes},
+    {"ReduceMax", canonical_axes},
+    {"ReduceMean", canonical_axes},
+    {"ReduceMin", canonical_axes},
+    {"ReduceProd", canonical_axes},
+    {"ReduceSum", canonical_axes},
+    {"ReduceSumSquare", canonical_axes},
 };
 
 }  // namespace
