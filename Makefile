@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
-.PHONY: help setup configure build demo test test-cpp test-python bench lint format exhaustive wheel clean
+.PHONY: help setup configure build demo test test-cpp test-python bench lint format exhaustive fuzz wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -62,6 +62,8 @@ format: setup ## rewrite sources in the project's format
 exhaustive: build ## the slow tests too: every value, every shape (C++ and Python)
 	@INGOT_EXHAUSTIVE=1 scripts/test.sh $(BUILD)
 
+fuzz: build ## hostile models and IR under sanitizers; SECONDS_EACH=600 for longer
+	@scripts/fuzz.sh $(BUILD) $(SECONDS_EACH)
 
 wheel: setup ## dist/ingot-*.whl
 	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .

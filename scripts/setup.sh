@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # What the build links or calls; python3-* are added below when the interpreter is Debian's own.
 packages=(
   build-essential ccache make ninja-build pkg-config zlib1g-dev libzstd-dev libxml2-dev
-  clang-22 clang-format-22 clang-tidy-22 lld-22 llvm-22-dev libpolly-22-dev liblld-22-dev
+  clang-22 clang-format-22 clang-tidy-22 lld-22 llvm-22-dev libclang-rt-22-dev libpolly-22-dev liblld-22-dev
   libprotobuf-dev protobuf-compiler libyaml-cpp-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
   libgtest-dev libbenchmark-dev
 )

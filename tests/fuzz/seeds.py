@@ -1,0 +1,24 @@
+"""seeds.py FOLDER: small valid models for the fuzzers to start from: ONNX's operator cases, and their Engine IR."""
+
+import sys
+from pathlib import Path
+
+from onnx.backend.test.loader import load_model_tests
+
+import ingot
+
+folder = Path(sys.argv[1])
+for kind in ("onnx", "ir"):
+    (folder / kind).mkdir(parents=True, exist_ok=True)
+for case in load_model_tests(kind="node"):
+    model = Path(str(case.model_dir)) / "model.onnx" if case.model_dir else None
+    data = model.read_bytes() if model else case.model.SerializeToString()
+    if len(data) > 4096:
+        continue
+    (folder / "onnx" / case.name).write_bytes(data)
+    try:
+        graph = ingot.compile(folder / "onnx" / case.name)
+        graph.save(folder / "saved")
+    except ingot.Error:
+        continue
+    (folder / "ir" / case.name).write_bytes((folder / "saved" / "graph.yaml").read_bytes())
