@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define INGOT_API_VERSION 1
+#define INGOT_API_VERSION 2
 #define INGOT_MAX_RANK 8
 
 typedef enum {
@@ -36,6 +36,7 @@ typedef enum {
   INGOT_I16 = 5,
   INGOT_I32 = 6,
   INGOT_I64 = 7,
+  INGOT_STRING = 8,
   INGOT_BOOL = 9,
   INGOT_F16 = 10,
   INGOT_F64 = 11,
@@ -44,10 +45,16 @@ typedef enum {
   INGOT_BF16 = 16
 } ingot_dtype;
 
-/* A dense row-major tensor. */
+typedef enum { INGOT_TENSOR = 0, INGOT_SEQUENCE = 1, INGOT_NONE = 2 } ingot_kind;
+
+/* A dense row-major tensor; for models that have such inputs or outputs also a sequence of tensors, or nothing.
+ *   strings: data is an array of const char*, each ending with a zero;
+ *   a sequence: data is an array of dims[0] ingot_tensor, rank is 1;
+ *   INGOT_NONE: an optional without a value; all other fields are ignored. */
 typedef struct {
   void* data;
   size_t bytes; /* of the memory at data */
+  int32_t kind; /* an ingot_kind */
   int32_t dtype;
   int32_t rank;
   int64_t dims[INGOT_MAX_RANK];
@@ -60,11 +67,11 @@ int ingot_api_version(void);
 /* threads: 0 for the default. */
 ingot_status ingot_create(int threads, ingot_model** model);
 void ingot_destroy(ingot_model* model);
-/* {"inputs": [{"name", "dtype", "shape"}], "outputs": [...]}; dims that are not fixed are strings. Owned by the model.
- */
+/* {"inputs": [{"name", "dtype", "shape"}], "outputs": [...]}; dims that are not fixed are strings; what is not a tensor
+ * has a "form": sequence, optional or optional_sequence. Owned by the model. */
 const char* ingot_signature(const ingot_model* model);
 /* Inputs and outputs in the order of the signature. An output whose data is NULL gets memory from the library, to be
- * returned with ingot_release; otherwise bytes must be enough. dtype, rank, dims and bytes of outputs are filled in. */
+ * returned with ingot_release; otherwise bytes must be enough (strings and sequences are always given memory). dtype, rank, dims and bytes of outputs are filled in. */
 ingot_status ingot_run(ingot_model* model, const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs,
                        size_t output_count);
 void ingot_release(ingot_tensor* output);

@@ -18,7 +18,7 @@ constexpr Row rows[] = {
     {DType::I16, "i16", 16},
     {DType::I32, "i32", 32},
     {DType::I64, "i64", 64},
-    {DType::String, "string", 0},
+    {DType::String, "string", 64},
     {DType::Bool, "bool", 8},
     {DType::F16, "f16", 16},
     {DType::F64, "f64", 64},

@@ -114,9 +114,16 @@ void* load_bytes(const std::string& bytes) {
 }
 
 // Linker symbols of the functions that register the graph's operators: what they do not name stays out of the library.
+void add_registrars(const Graph& g, std::set<std::string>& symbols) {
+  for (const Node& n : g.nodes) {
+    symbols.insert(ingot_ops_registrar_symbols[OpRegistry::get().need(n).source]);
+    for (const auto& [attr, value] : n.attrs)
+      if (const auto* body = std::get_if<GraphPtr>(&value)) add_registrars(**body, symbols);
+  }
+}
 std::vector<std::string> registrars_of(const Graph& g) {
   std::set<std::string> symbols;
-  for (const Node& n : g.nodes) symbols.insert(ingot_ops_registrar_symbols[OpRegistry::get().need(n).source]);
+  add_registrars(g, symbols);
   return {symbols.begin(), symbols.end()};
 }
 
@@ -157,14 +164,14 @@ std::unique_ptr<Session> make_session(std::shared_ptr<const Graph> graph, const 
   auto packed = std::make_shared<Graph>(*graph);
   pack_weights(*packed);
   std::vector<SpecialisedKernel> kernels;
-  if (options.opt_level > 0) kernels = load_kernels(choose_kernels(*packed), level);
+  if (options.opt_level > 0) kernels = load_kernels(choose_kernels(packed), level);
   return std::make_unique<Session>(packed, std::move(kernels), session_options);
 }
 
 void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, const CompileOptions& options) {
   const IsaLevel level = level_of(options.march);
-  Graph packed = *graph;
-  pack_weights(packed);
+  const auto packed = std::make_shared<Graph>(*graph);
+  pack_weights(*packed);
   std::vector<KernelRequest> requests;
   if (options.opt_level > 0) requests = choose_kernels(packed);
   const Cache cache;
@@ -172,7 +179,7 @@ void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, c
   std::vector<std::string> objects = write_kernel_objects(folder, requests, level, cache, "ingot_embedded_functions");
 
   WeightSink weights;
-  const std::string text = write_graph(packed, weights);
+  const std::string text = write_graph(*packed, weights);
   const std::string kernels = "isa " + std::string(name(level)) + "\n" + write_kernels(describe(requests));
   auto data = [&](const char* symbol, const auto& bytes) {
     objects.push_back(folder.file(std::string(symbol) + ".o"));
@@ -182,7 +189,7 @@ void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, c
   data("ingot_embedded_kernels", kernels);
   data("ingot_embedded_weights", weights);
   objects.push_back(folder.file("operators.o"));
-  write_table_object(objects.back(), "ingot_ops_registrars", registrars_of(packed));
+  write_table_object(objects.back(), "ingot_ops_registrars", registrars_of(*packed));
   objects.push_back(folder.file("runtime.o"));
   write_file(objects.back(), runtime_object_bytes());
 

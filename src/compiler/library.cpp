@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "runtime/c_values.h"
 
 namespace ingot {
 namespace {
@@ -18,7 +19,7 @@ std::vector<Port> ports_of(const Graph& graph, const std::vector<TensorId>& ids)
   std::vector<Port> out;
   for (TensorId id : ids) {
     const Tensor& t = graph.tensor(id);
-    out.push_back({t.name, t.info.dtype, t.info.shape});
+    out.push_back({t.name, t.info.dtype, t.info.shape, t.info.form});
   }
   return out;
 }
@@ -41,12 +42,17 @@ std::vector<Port> ports_from_json(const nlohmann::json& list) {
       port.shape.emplace();
       for (const auto& d : shape) port.shape->push_back(dim_from_json(d));
     }
+    if (entry.contains("form")) {
+      const auto form = form_from_name(entry.at("form").get<std::string>());
+      if (!form) invalid_model("the signature has an unknown form");
+      port.form = *form;
+    }
     out.push_back(std::move(port));
   }
   return out;
 }
 
-ingot_tensor to_c(const TensorView& view, const Port& port) {
+ingot_tensor as_c(const TensorView& view, const Port& port) {
   ingot_tensor t{};
   if (view.dims.size() > INGOT_MAX_RANK)
     invalid_input("input '{}' has rank {}; the C interface takes at most {}", port.name, view.dims.size(),
@@ -61,6 +67,17 @@ ingot_tensor to_c(const TensorView& view, const Port& port) {
   t.dtype = static_cast<int32_t>(view.dtype);
   t.bytes = static_cast<size_t>(byte_size(view.dtype, elements));
   return t;
+}
+
+// A copy in memory of its own.
+Value owned(const Value& v) {
+  if (v.is_sequence()) {
+    std::vector<Value> items;
+    for (const Value& item : v.items()) items.push_back(owned(item));
+    return Value(std::move(items));
+  }
+  if (!v.is_tensor() || v.tensor().dtype == DType::String) return v;
+  return make_constant(v.tensor().dtype, v.tensor().dims, v.tensor().bytes);
 }
 
 }  // namespace
@@ -160,7 +177,7 @@ void LibraryModel::run(const std::vector<TensorView>& inputs, const OutputAlloca
   if (inputs.size() != inputs_.size())
     invalid_input("the model has {} inputs, {} were given", inputs_.size(), inputs.size());
   std::vector<ingot_tensor> in, out(outputs_.size());
-  for (size_t i = 0; i < inputs.size(); i++) in.push_back(to_c(inputs[i], inputs_[i]));
+  for (size_t i = 0; i < inputs.size(); i++) in.push_back(as_c(inputs[i], inputs_[i]));
   // Outputs of fixed size are written where the caller wants them; the others the library allocates and we copy.
   std::vector<bool> ours(out.size(), false);
   for (size_t i = 0; i < out.size(); i++) {
@@ -168,7 +185,7 @@ void LibraryModel::run(const std::vector<TensorView>& inputs, const OutputAlloca
     if (!port.shape || !is_const(*port.shape)) continue;
     TensorView view{port.dtype, numbers(*port.shape), nullptr};
     view.data = allocate(i, view.dtype, view.dims);
-    out[i] = to_c(view, port);
+    out[i] = as_c(view, port);
     ours[i] = true;
   }
   if (const ingot_status status = run_(model_, in.data(), in.size(), out.data(), out.size()); status != INGOT_OK)
@@ -180,6 +197,27 @@ void LibraryModel::run(const std::vector<TensorView>& inputs, const OutputAlloca
     if (out[i].bytes) std::memcpy(to, out[i].data, out[i].bytes);
     release_(&out[i]);
   }
+}
+
+std::vector<Value> LibraryModel::run(const std::vector<Value>& inputs) {
+  if (inputs.size() != inputs_.size())
+    invalid_input("the model has {} inputs, {} were given", inputs_.size(), inputs.size());
+  std::vector<ingot_tensor> in, out(outputs_.size());
+  struct Release {
+    std::vector<ingot_tensor>& in;
+    ~Release() {
+      for (ingot_tensor& t : in) release_c(t);
+    }
+  } release{in};
+  for (size_t i = 0; i < inputs.size(); i++) to_c(inputs[i], inputs_[i].name, in.emplace_back());
+  if (const ingot_status status = run_(model_, in.data(), in.size(), out.data(), out.size()); status != INGOT_OK)
+    raise(status);
+  std::vector<Value> values;
+  for (size_t i = 0; i < out.size(); i++) {
+    values.push_back(owned(from_c(out[i], outputs_[i].name)));
+    release_(&out[i]);
+  }
+  return values;
 }
 
 }  // namespace ingot

@@ -17,6 +17,7 @@ struct Port {
   std::string name;
   DType dtype = DType::Undefined;
   std::optional<Shape> shape;  // absent: rank unknown
+  Form form = Form::Tensor;
 };
 
 std::vector<Port> input_ports(const Graph&);
@@ -40,6 +41,7 @@ class LibraryModel {
   const std::vector<Port>& inputs() const { return inputs_; }
   const std::vector<Port>& outputs() const { return outputs_; }
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate);
+  std::vector<Value> run(const std::vector<Value>& inputs);
 
  private:
   void read_signature(const std::string& path);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "planner/cut.h"
 #include "planner/plan.h"
 
 namespace ingot {
@@ -104,7 +105,9 @@ struct StepKey {
 
 }  // namespace
 
-std::vector<KernelRequest> choose_kernels(const Graph& g) {
+namespace {
+
+std::vector<KernelRequest> choose_for_region(const Graph& g) {
   const std::vector<Lowered> samples = lower_samples(g);
   std::map<StepKey, std::vector<const Step*>> steps;
   for (const Lowered& low : samples) {
@@ -123,7 +126,6 @@ std::vector<KernelRequest> choose_kernels(const Graph& g) {
     }
   }
   std::vector<KernelRequest> out;
-  std::set<std::string> seen;
   for (const auto& [key, group] : steps) {
     if (group.size() == 1 && samples.size() > 1) continue;  // nothing tells its constants from its free dims
     KernelRequest r{key.kernel, group[0]->expr, group[0]->params, std::vector<uint8_t>(group[0]->params.size(), 1),
@@ -133,7 +135,27 @@ std::vector<KernelRequest> choose_kernels(const Graph& g) {
         if (s->params.size() != r.params.size() || s->params[i] != r.params[i]) r.known[i] = 0;
     for (size_t i = 0; i < r.params.size(); i++)
       if (!r.known[i]) r.params[i] = 0;
-    if (seen.insert(r.symbol()).second) out.push_back(std::move(r));
+    out.push_back(std::move(r));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<KernelRequest> choose_kernels(const std::shared_ptr<const Graph>& graph) {
+  std::vector<KernelRequest> out;
+  std::set<std::string> seen;
+  auto add = [&](std::vector<KernelRequest> more) {
+    for (KernelRequest& r : more)
+      if (seen.insert(r.symbol()).second) out.push_back(std::move(r));
+  };
+  for (const Part& part : cut(graph)) {
+    if (part.region) {
+      add(choose_for_region(*part.region));
+      continue;
+    }
+    for (const auto& [attr, value] : graph->nodes[part.node].attrs)
+      if (const auto* body = std::get_if<GraphPtr>(&value)) add(choose_kernels(*body));
   }
   return out;
 }

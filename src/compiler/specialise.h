@@ -9,6 +9,6 @@ namespace ingot {
 
 // Lowers the graph for sample shapes and keeps as constants what does not change between them. A kernel that turns out
 // not to fit the shapes of a later run costs speed, never correctness: the plan then takes the native build.
-std::vector<KernelRequest> choose_kernels(const Graph&);
+std::vector<KernelRequest> choose_kernels(const std::shared_ptr<const Graph>&);
 
 }  // namespace ingot

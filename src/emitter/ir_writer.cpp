@@ -74,6 +74,7 @@ class Writer {
     std::string out;
     if (info.dtype != DType::Undefined) out = fmt::format("dtype: {}", name(info.dtype));
     if (info.shape) out += (out.empty() ? "" : ", ") + ("shape: " + shape(*info.shape));
+    if (info.form != Form::Tensor) out += fmt::format("{}form: {}", out.empty() ? "" : ", ", name(info.form));
     return "{" + out + "}";
   }
 

@@ -10,6 +10,18 @@
 #include "base/error.h"
 
 namespace ingot {
+
+namespace {
+constexpr std::string_view kForms[] = {"tensor", "sequence", "optional", "optional_sequence"};
+}
+
+std::string_view name(Form form) { return kForms[static_cast<size_t>(form)]; }
+
+std::optional<Form> form_from_name(std::string_view text) {
+  for (size_t i = 0; i < std::size(kForms); i++)
+    if (kForms[i] == text) return static_cast<Form>(i);
+  return std::nullopt;
+}
 namespace {
 
 constexpr const char* kAttributeKinds[] = {"int", "float", "string", "ints", "floats", "strings", "tensor", "graph"};

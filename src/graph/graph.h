@@ -46,13 +46,19 @@ ConstantPtr make_constant(DType dtype, std::vector<int64_t> dims, const std::vec
 using TensorId = int32_t;
 inline constexpr TensorId kNoTensor = -1;  // an optional operand that is absent
 
-// What is known of a tensor's type and value. `values` holds the elements of small integer tensors (shapes, axes,
+// What a tensor id stands for: one tensor, or a list of tensors, and whether it may be absent.
+enum class Form : uint8_t { Tensor, Sequence, Optional, OptionalSequence };
+std::string_view name(Form);
+std::optional<Form> form_from_name(std::string_view);
+
+// What is known of a tensor's type and value; of the elements, if it is a sequence or optional. `values` holds the elements of small integer tensors (shapes, axes,
 // indices) as dims, known from the shapes alone; `constant` holds data fixed in the model.
 struct TensorInfo {
   DType dtype = DType::Undefined;
   std::optional<Shape> shape;  // absent: rank unknown
   std::optional<std::vector<Dim>> values;
   ConstantPtr constant;
+  Form form = Form::Tensor;
 };
 
 struct Tensor {

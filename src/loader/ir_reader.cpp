@@ -108,13 +108,18 @@ class GraphReader {
  private:
   void add_tensor(const std::string& name, const IrTree& t) {
     if (name.empty()) t.fail("a tensor has no name");
-    t.only({"dtype", "shape", "location", "checksum", "value"});
+    t.only({"dtype", "shape", "form", "location", "checksum", "value"});
     TensorInfo info;
     if (ConstantPtr c = read_constant(t, weights_)) {
       info = {c->dtype, to_shape(c->dims), std::nullopt, c};
     } else {
       if (const IrTree* dtype = t.find("dtype")) info.dtype = read_dtype(*dtype);
       if (const IrTree* shape = t.find("shape")) info.shape = read_shape(*shape);
+      if (const IrTree* form = t.find("form")) {
+        const auto found = form_from_name(form->name());
+        if (!found) form->fail("there is no form '{}'", form->text);
+        info.form = *found;
+      }
       if (const IrTree* checksum = t.find("checksum")) checksum->fail("a checksum without a location");
     }
     ids_.emplace(name, graph_->add_tensor(name, std::move(info)));

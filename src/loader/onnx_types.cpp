@@ -68,17 +68,29 @@ Dim SymbolNames::dim(const std::string& text) {
 
 TensorInfo read_type(const onnx::ValueInfoProto& value, Role role, SymbolNames& symbols) try {
   TensorInfo info;
-  const onnx::TypeProto& type = value.type();
-  if (type.value_case() == onnx::TypeProto::VALUE_NOT_SET) return info;
-  if (type.value_case() != onnx::TypeProto::kTensorType)
-    unsupported("is of {} type, which is not supported", kind_name(type.value_case()));
-  const auto& tensor = type.tensor_type();
+  const onnx::TypeProto* type = &value.type();
+  if (type->value_case() == onnx::TypeProto::VALUE_NOT_SET) return info;
+  const bool optional = type->value_case() == onnx::TypeProto::kOptionalType;
+  if (optional) type = &type->optional_type().elem_type();
+  const bool sequence = type->value_case() == onnx::TypeProto::kSequenceType;
+  if (sequence) type = &type->sequence_type().elem_type();
+  if (optional)
+    info.form = sequence ? Form::OptionalSequence : Form::Optional;
+  else if (sequence)
+    info.form = Form::Sequence;
+  if (type->value_case() == onnx::TypeProto::VALUE_NOT_SET) return info;
+  if (type->value_case() != onnx::TypeProto::kTensorType)
+    unsupported("is of {} type{}, which is not supported", kind_name(type->value_case()),
+                sequence || optional ? " inside" : "");
+  const auto& tensor = type->tensor_type();
   if (tensor.elem_type() != 0) {
     auto dtype = dtype_from_onnx(tensor.elem_type());
     if (!dtype) invalid_model("has the unknown element type {}", tensor.elem_type());
     info.dtype = *dtype;
   }
-  if (tensor.has_shape()) info.shape = read_shape(tensor.shape(), value.name(), role, symbols);
+  // The elements of a sequence may differ in shape, whatever the model says.
+  if (tensor.has_shape() && info.form == Form::Tensor)
+    info.shape = read_shape(tensor.shape(), value.name(), role, symbols);
   return info;
 } catch (const Error& e) {
   throw Error(e.kind(), fmt::format("'{}' {}", value.name(), e.message()), e.hint());

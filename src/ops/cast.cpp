@@ -4,6 +4,7 @@
 #include "kernels/minifloat.h"
 #include "ops/elementwise.h"
 #include "ops/layout.h"
+#include "ops/strings.h"
 
 namespace ingot {
 namespace {
@@ -36,10 +37,11 @@ void infer(InferContext& ctx) {
   const DType from = ctx.dtype(0), to = target(ctx.node, ctx.dtype(ctx.input_count() - 1));
   if (in_expressions(from) && in_expressions(to)) return infer_like_first(ctx);
   ctx.set_dtype(0, to);
+  if (from == DType::String || to == DType::String) return ctx.set_shape(0, ctx.shape(0));
   for (DType t : {from, to})
     if (bits(t) == 0 || t == DType::C64 || t == DType::C128)
       throw Error(ErrorKind::Unsupported, fmt::format("{}: casts {} to {}", ctx.node.label(), name(from), name(to)),
-                  "casts between numbers are served, not those of strings and complex numbers");
+                  "there are no casts of complex numbers");
   ctx.set_shape(0, ctx.shape(0));
 }
 
@@ -60,11 +62,15 @@ void lower(LowerContext& ctx) {
   s.units = (p.count + kCastChunk - 1) / kCastChunk;
 }
 
+void run(HostContext& ctx) {
+  cast_strings(ctx, target(ctx.node, ctx.node.op == "CastLike" ? ctx.tensor(1)->dtype : DType::Undefined));
+}
+
 }  // namespace
 
 void register_cast(OpRegistry& r) {
-  r.add({"Cast", "", 1, 1, 1, 1, infer, lower, expr});
-  r.add({"CastLike", "", 2, 2, 1, 1, infer, lower, expr});
+  r.add({"Cast", "", 1, 1, 1, 1, infer, lower, expr, run});
+  r.add({"CastLike", "", 2, 2, 1, 1, infer, lower, expr, run});
 }
 
 }  // namespace ingot

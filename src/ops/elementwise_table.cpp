@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ops/elementwise.h"
+#include "ops/strings.h"
 
 namespace ingot {
 namespace {
@@ -238,6 +239,13 @@ Expr fused_expr(const Node& node, const Types& types) {
   return parse_expr(node.get_string("expr", ""), types, result_dtypes(node));
 }
 
+// Strings are compared too.
+void infer_equal(InferContext& ctx) {
+  if (ctx.dtype(0) != DType::String || ctx.dtype(1) != DType::String) return infer_elementwise(ctx);
+  ctx.set_dtype(0, DType::Bool);
+  ctx.set_shape(0, broadcast(ctx, ctx.shape(0), ctx.shape(1)));
+}
+
 }  // namespace
 
 std::vector<DType> result_dtypes(const Node& node) {
@@ -261,7 +269,9 @@ void register_elementwise_table(OpRegistry& registry) {
                   .expr = expr});
   };
   for (const Direct& d : kDirect)
-    add(d.op, d.operands, d.operands, direct_expr, d.op == std::string("PRelu") ? infer_like_first : infer_elementwise);
+    if (d.op != std::string("Equal"))
+      add(d.op, d.operands, d.operands, direct_expr, d.op == std::string("PRelu") ? infer_like_first : infer_elementwise);
+  registry.add({"Equal", "", 2, 2, 1, 1, infer_equal, lower_elementwise, direct_expr, equal_strings});
   for (const char* op : {"Min", "Max", "Sum", "Mean"})
     registry.add({op, "", 1, -1, 1, 1, infer_elementwise, lower_variadic, variadic_expr});
   add("BitShift", 2, 2, shift_expr, infer_elementwise);

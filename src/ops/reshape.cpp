@@ -2,6 +2,7 @@
 // Identity. They cost nothing at run time.
 #include <algorithm>
 
+#include "ops/host.h"
 #include "ops/layout.h"
 
 namespace ingot {
@@ -133,10 +134,13 @@ void infer_unsqueeze(InferContext& ctx) {
 
 void infer_identity(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
-  set_reshaped(ctx, 0, 0, ctx.shape(0));
+  ctx.out(0).form = ctx.in(0).form;
+  if (ctx.in(0).form == Form::Tensor) set_reshaped(ctx, 0, 0, ctx.shape(0));
 }
 
 void lower_view(LowerContext& ctx) { ctx.view(0, 0); }
+
+void run_identity(HostContext& ctx) { ctx.set(0, ctx.in(0)); }
 
 }  // namespace
 
@@ -145,7 +149,12 @@ void register_reshape(OpRegistry& r) {
   r.add({"Flatten", "", 1, 1, 1, 1, infer_flatten, lower_view});
   r.add({"Squeeze", "", 1, 2, 1, 1, infer_squeeze, lower_view});
   r.add({"Unsqueeze", "", 2, 2, 1, 1, infer_unsqueeze, lower_view});
-  r.add({"Identity", "", 1, 1, 1, 1, infer_identity, lower_view});
+  r.add({.name = "Identity",
+         .min_inputs = 1,
+         .max_inputs = 1,
+         .infer = infer_identity,
+         .lower = lower_view,
+         .host = run_identity});
 }
 
 }  // namespace ingot

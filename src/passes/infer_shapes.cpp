@@ -1,7 +1,86 @@
+#include "base/error.h"
+#include "ops/host.h"
 #include "ops/op.h"
 #include "passes/passes.h"
 
 namespace ingot {
+namespace {
+
+// What a subgraph is given when it runs: the operands of its node, for Loop and Scan behind or without what they make
+// themselves. A shape is kept only where every run has it.
+struct BodyInput {
+  TensorInfo info;
+  bool shape_holds = true;
+};
+
+TensorInfo scalar(DType dtype) { return {dtype, Shape{}, std::nullopt, nullptr}; }
+
+TensorInfo typed(const TensorInfo& info) {
+  TensorInfo out;
+  out.dtype = info.dtype;
+  out.shape = info.shape;
+  out.form = info.form;
+  return out;
+}
+
+std::vector<BodyInput> formal_inputs(const Node& n, const std::vector<TensorInfo>& known) {
+  std::vector<BodyInput> out;
+  auto operand = [&](size_t i) {
+    return n.has_input(i) ? typed(known[static_cast<size_t>(n.inputs[i])]) : TensorInfo{};
+  };
+  const size_t own = own_inputs(n);
+  if (n.is("Loop")) {
+    out.push_back({scalar(DType::I64)});
+    out.push_back({scalar(DType::Bool)});
+    for (size_t i = 2; i < own; i++) out.push_back({operand(i), false});
+  } else if (n.is("SequenceMap")) {
+    for (size_t i = 0; i < own; i++) {
+      out.push_back({operand(i), operand(i).form == Form::Tensor});
+      out.back().info.form = Form::Tensor;
+    }
+  } else if (n.is("Scan")) {
+    const auto scanned = static_cast<size_t>(n.get_int("num_scan_inputs", 0));
+    const auto axes = n.get_ints("scan_input_axes");
+    for (size_t i = 0; i < own; i++) {
+      BodyInput input{operand(i)};
+      if (i + scanned >= own && input.info.shape) {
+        const size_t k = i + scanned - own;
+        const auto rank = static_cast<int64_t>(input.info.shape->size());
+        int64_t axis = k < axes.size() ? axes[k] : 0;
+        if (axis < 0) axis += rank;
+        if (axis < 0 || axis >= rank) invalid_model("{}: operand {} has no axis {}", n.label(), i, axis);
+        input.info.shape->erase(input.info.shape->begin() + axis);
+      }
+      out.push_back(std::move(input));
+    }
+  }
+  return out;
+}
+
+void infer_body(const Node& n, Graph& body, const std::vector<TensorInfo>& known) {
+  std::vector<BodyInput> given = formal_inputs(n, known);
+  for (size_t i = own_inputs(n); i < n.inputs.size(); i++) {
+    const TensorId t = n.inputs[i];
+    given.push_back({t == kNoTensor ? TensorInfo{} : typed(known[static_cast<size_t>(t)])});
+  }
+  if (given.size() != body.inputs.size() && (n.is("If") || n.is("Loop") || n.is("Scan")))
+    invalid_model("{}: its graph '{}' takes {} inputs, {} are given", n.label(), body.name, body.inputs.size(),
+                  given.size());
+  for (size_t i = 0; i < std::min(given.size(), body.inputs.size()); i++) {
+    TensorInfo& info = body.info(body.inputs[i]);
+    if (given[i].info.dtype != DType::Undefined) info.dtype = given[i].info.dtype;
+    info.form = given[i].info.form;
+    if (info.form != Form::Tensor)
+      info.shape.reset();
+    else if (given[i].shape_holds && given[i].info.shape)
+      info.shape = given[i].info.shape;
+    else if (!given[i].shape_holds)
+      info.shape.reset();
+  }
+  infer_shapes(body);
+}
+
+}  // namespace
 
 void infer_shapes(Graph& graph) {
   std::vector<TensorInfo> known;
@@ -12,6 +91,8 @@ void infer_shapes(Graph& graph) {
   };
   try {
     for (const Node& node : graph.nodes) {
+      for (const auto& [attr, value] : node.attrs)
+        if (const auto* body = std::get_if<GraphPtr>(&value)) infer_body(node, **body, known);
       std::vector<TensorInfo> out = infer_node(graph, node, known, false);
       for (size_t i = 0; i < node.outputs.size(); i++)
         if (node.outputs[i] != kNoTensor) known[static_cast<size_t>(node.outputs[i])] = std::move(out[i]);

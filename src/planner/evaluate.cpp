@@ -2,11 +2,13 @@
 
 #include "base/error.h"
 #include "ops/op.h"
+#include "planner/cut.h"
 #include "runtime/session.h"
 
 namespace ingot {
 
 bool evaluate(const Graph& g, const Node& node, std::vector<ConstantPtr>& results, int64_t max_bytes) {
+  if (is_host(g, node)) return false;
   // The node alone, as a graph without inputs.
   auto alone = std::make_shared<Graph>();
   Node copy = node;

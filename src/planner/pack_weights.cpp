@@ -89,6 +89,12 @@ void run(const std::vector<Job>& jobs) {
 }  // namespace
 
 void pack_weights(Graph& g) {
+  for (Node& node : g.nodes)
+    for (auto& [attr, value] : node.attrs)
+      if (auto* body = std::get_if<GraphPtr>(&value)) {
+        *body = std::make_shared<Graph>(**body);  // shared with the graph this one was copied from
+        pack_weights(**body);
+      }
   std::map<Key, TensorId> done;
   std::vector<Job> jobs;
   for (Node& node : g.nodes) {

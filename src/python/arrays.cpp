@@ -13,6 +13,8 @@
 #include <numpy/arrayobject.h>
 
 namespace ingot::python {
+
+using namespace nb::literals;
 namespace {
 
 struct Row {
@@ -255,6 +257,71 @@ nb::object OutputBuffer::to_numpy() {
   if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), owner.release().ptr()) < 0)
     throw nb::python_error();
   return result;
+}
+
+namespace {
+
+ConstantPtr read_strings(nb::handle object, const std::string& name) {
+  nb::object array = nb::module_::import_("numpy").attr("asarray")(object);
+  const std::string kind = nb::cast<std::string>(array.attr("dtype").attr("kind"));
+  auto out = std::make_shared<Constant>();
+  out->dtype = DType::String;
+  for (nb::handle d : array.attr("shape")) out->dims.push_back(nb::cast<int64_t>(d));
+  for (nb::handle item : array.attr("ravel")().attr("tolist")()) {
+    if (nb::isinstance<nb::bytes>(item))
+      out->strings.emplace_back(nb::cast<nb::bytes>(item).c_str(), nb::cast<nb::bytes>(item).size());
+    else if (nb::isinstance<nb::str>(item))
+      out->strings.push_back(nb::cast<std::string>(item));
+    else
+      refuse_dtype(name, "numpy type " + kind + " where strings are needed");
+  }
+  return out;
+}
+
+}  // namespace
+
+Value read_value(nb::handle object, const std::string& name, const TensorInfo& type, std::vector<nb::object>& keep) {
+  const bool optional = type.form == Form::Optional || type.form == Form::OptionalSequence;
+  if (optional && object.is_none()) return {};
+  if (type.form == Form::Sequence || type.form == Form::OptionalSequence) {
+    if (!PyList_Check(object.ptr()) && !PyTuple_Check(object.ptr()))
+      throw Error(ErrorKind::InvalidInput,
+                  fmt::format("input '{}' is a {}, not a list", name, nb::type_name(object.type()).c_str()),
+                  "the model takes a sequence of arrays here");
+    TensorInfo item = type;
+    item.form = Form::Tensor;
+    std::vector<Value> items;
+    for (nb::handle h : object) items.push_back(read_value(h, name, item, keep));
+    return Value(std::move(items));
+  }
+  if (type.dtype == DType::String) return read_strings(object, name);
+  TensorView view;
+  keep.push_back(read_array(object, name, view));
+  return borrow(view);
+}
+
+nb::object to_python(const Value& v) {
+  if (v.is_none()) return nb::none();
+  if (v.is_sequence()) {
+    nb::list list;
+    for (const Value& item : v.items()) list.append(to_python(item));
+    return list;
+  }
+  const Constant& c = v.tensor();
+  if (c.dtype == DType::String) {
+    nb::list list;
+    for (const std::string& s : c.strings) list.append(nb::str(s.data(), s.size()));
+    nb::module_ numpy = nb::module_::import_("numpy");
+    nb::object array = numpy.attr("empty")(c.strings.size(), "dtype"_a = "object");
+    array.attr("__setitem__")(nb::slice(nb::none(), nb::none(), nb::none()), list);
+    nb::list dims;
+    for (int64_t d : c.dims) dims.append(d);
+    return array.attr("reshape")(nb::tuple(dims));
+  }
+  OutputBuffer buffer;
+  void* to = buffer.allocate(c.dtype, c.dims);
+  std::copy(c.bytes.begin(), c.bytes.end(), static_cast<std::byte*>(to));
+  return buffer.to_numpy();
 }
 
 }  // namespace ingot::python

@@ -21,6 +21,12 @@ std::string numpy_name(DType);
 // Reads `object` as the input `name`: fills the view, and returns what keeps its memory alive.
 nb::object read_array(nb::handle object, const std::string& name, TensorView& view);
 
+// The same for inputs that are not tensors of numbers: strings, sequences (lists), absent optionals (None). What keeps
+// borrowed memory alive is added to `keep`.
+Value read_value(nb::handle object, const std::string& name, const TensorInfo& type, std::vector<nb::object>& keep);
+// numpy arrays (strings as objects), lists and None.
+nb::object to_python(const Value&);
+
 // Memory an output is written to, without the GIL; then handed to numpy.
 class OutputBuffer {
  public:

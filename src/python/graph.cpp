@@ -71,6 +71,8 @@ std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOpt
       self->outputs_ = output_ports(*self->graph_);
     }
   }
+  for (const auto* ports : {&self->inputs_, &self->outputs_})
+    for (const Port& p : *ports) self->plain_ &= p.form == Form::Tensor && p.dtype != DType::String;
   self->name_ports();
   return self;
 }
@@ -108,11 +110,9 @@ int PyGraph::threads() {
   return session().threads();
 }
 
-void PyGraph::read_inputs(nb::handle given, Inputs& in) const {
+template <class Read>
+void PyGraph::each_input(nb::handle given, const Read& read) const {
   const size_t count = inputs_.size();
-  in.views.resize(count);
-  in.keep.resize(count);
-  auto read = [&](size_t i, PyObject* value) { in.keep[i] = read_array(value, inputs_[i].name, in.views[i]); };
   PyObject* p = given.ptr();
   if (PyList_Check(p) || PyTuple_Check(p)) {
     const auto found = static_cast<size_t>(PySequence_Fast_GET_SIZE(p));
@@ -154,7 +154,39 @@ void PyGraph::read_inputs(nb::handle given, Inputs& in) const {
   }
 }
 
+void PyGraph::read_inputs(nb::handle given, Inputs& in) const {
+  in.views.resize(inputs_.size());
+  in.keep.resize(inputs_.size());
+  each_input(given, [&](size_t i, PyObject* value) { in.keep[i] = read_array(value, inputs_[i].name, in.views[i]); });
+}
+
+std::vector<Value> PyGraph::read_values(nb::handle given, std::vector<nb::object>& keep) const {
+  std::vector<Value> values(inputs_.size());
+  each_input(given, [&](size_t i, PyObject* value) {
+    TensorInfo type;
+    type.dtype = inputs_[i].dtype;
+    type.form = inputs_[i].form;
+    values[i] = read_value(value, inputs_[i].name, type, keep);
+  });
+  return values;
+}
+
+nb::object PyGraph::run_values(nb::handle given) {
+  std::vector<nb::object> keep;
+  const std::vector<Value> in = read_values(given, keep);
+  std::vector<Value> out;
+  {
+    nb::gil_scoped_release unlocked;
+    out = library_ ? library_->run(in) : session().run(in);
+  }
+  nb::object result = nb::steal(PyDict_New());
+  for (size_t i = 0; i < out.size(); i++)
+    if (PyDict_SetItem(result.ptr(), output_names_[i].ptr(), to_python(out[i]).ptr()) < 0) throw nb::python_error();
+  return result;
+}
+
 nb::object PyGraph::inference(nb::handle given) {
+  if (!plain_) return run_values(given);
   static thread_local Inputs spare;
   Inputs in = std::move(spare);
   read_inputs(given, in);
@@ -184,22 +216,15 @@ nb::object PyGraph::call(const nb::args& args, const nb::kwargs& kwargs) {
 
 nb::object PyGraph::dump_tensors(const std::vector<std::string>& names, nb::handle given) {
   graph("tensors inside to look at");
-  Inputs in;
-  read_inputs(given, in);
-  std::vector<std::pair<std::string, OutputBuffer>> found;
+  std::vector<nb::object> keep;
+  const std::vector<Value> in = read_values(given, keep);
+  std::vector<Value> found;
   {
     nb::gil_scoped_release unlocked;
-    session().run_and_keep(in.views, names, [&found](const std::string& name, const TensorView& view) {
-      found.emplace_back(name, OutputBuffer());
-      void* to = found.back().second.allocate(view.dtype, view.dims);
-      int64_t elements = 1;
-      for (int64_t d : view.dims) elements *= d;
-      std::copy_n(static_cast<const std::byte*>(view.data), byte_size(view.dtype, elements),
-                  static_cast<std::byte*>(to));
-    });
+    found = session().run_for(in, names);
   }
   nb::dict result;
-  for (auto& [name, buffer] : found) result[name.c_str()] = buffer.to_numpy();
+  for (size_t i = 0; i < names.size(); i++) result[names[i].c_str()] = to_python(found[i]);
   return result;
 }
 

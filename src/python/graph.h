@@ -44,7 +44,12 @@ class PyGraph {
   void name_ports();
   Session& session();
   const Graph& graph(const char* what) const;
+  // Calls read(i, object) for each input, given by position or by name.
+  template <class Read>
+  void each_input(nb::handle given, const Read&) const;
   void read_inputs(nb::handle given, Inputs&) const;
+  std::vector<Value> read_values(nb::handle given, std::vector<nb::object>& keep) const;
+  nb::object run_values(nb::handle given);
 
   std::string path_;
   CompileOptions options_;
@@ -53,6 +58,7 @@ class PyGraph {
   std::shared_ptr<Graph> graph_;
   std::unique_ptr<LibraryModel> library_;
   std::vector<Port> inputs_, outputs_;
+  bool plain_ = true;  // all inputs and outputs are tensors of numbers
   std::vector<nb::object> input_names_, output_names_;
   std::mutex session_mutex_;  // guards the making of session_
   std::unique_ptr<Session> session_;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "ingot/ingot.h"
 #include "loader/ir_reader.h"
+#include "runtime/c_values.h"
 #include "runtime/json.h"
 #include "runtime/session.h"
 #include "runtime/specialised.h"
@@ -22,6 +23,7 @@ extern const ingot::KernelFn ingot_embedded_functions[];
 struct ingot_model {
   std::unique_ptr<ingot::Session> session;
   std::string signature;
+  bool plain = true;  // has_plain_ports
 };
 
 namespace {
@@ -45,20 +47,6 @@ ingot_status guarded(auto&& body) {
   }
 }
 
-ingot::TensorView view(const ingot_tensor& t, size_t index) {
-  auto dtype = ingot::dtype_from_onnx(t.dtype);
-  if (!dtype) ingot::invalid_input("input {} has the unknown dtype {}", index, t.dtype);
-  if (t.rank < 0 || t.rank > INGOT_MAX_RANK) ingot::invalid_input("input {} has rank {}", index, t.rank);
-  ingot::TensorView v{*dtype, {t.dims, t.dims + t.rank}, t.data};
-  int64_t elements = 1;
-  for (int64_t d : v.dims)
-    if (d < 0 || __builtin_mul_overflow(elements, d, &elements))
-      ingot::invalid_input("input {} has a bad shape", index);
-  if (static_cast<size_t>(ingot::byte_size(*dtype, elements)) > t.bytes)
-    ingot::invalid_input("input {} needs {} bytes, has {}", index, ingot::byte_size(*dtype, elements), t.bytes);
-  return v;
-}
-
 void* output_memory(ingot_tensor& out, size_t index, ingot::DType dtype, const std::vector<int64_t>& dims) {
   if (dims.size() > INGOT_MAX_RANK)
     ingot::invalid_input("output {} has rank {}, above INGOT_MAX_RANK", index, dims.size());
@@ -72,10 +60,24 @@ void* output_memory(ingot_tensor& out, size_t index, ingot::DType dtype, const s
     ingot::invalid_input("output {} needs {} bytes, has {}", index, bytes, out.bytes);
   }
   out.bytes = bytes;
+  out.kind = INGOT_TENSOR;
   out.dtype = static_cast<int32_t>(dtype);
   out.rank = static_cast<int32_t>(dims.size());
   std::copy(dims.begin(), dims.end(), out.dims);
   return out.data;
+}
+
+// Results that are not all tensors of numbers. All or none of the outputs are filled.
+void give(const std::vector<ingot::Value>& values, ingot_tensor* outputs) {
+  std::vector<ingot_tensor> made(values.size());
+  size_t done = 0;
+  try {
+    for (; done < values.size(); done++) ingot::to_c(values[done], fmt::format("output {}", done), made[done]);
+  } catch (...) {
+    while (done-- > 0) ingot::release_c(made[done]);
+    throw;
+  }
+  std::copy(made.begin(), made.end(), outputs);
 }
 
 }  // namespace
@@ -97,6 +99,7 @@ INGOT_EXPORT ingot_status ingot_create(int threads, ingot_model** model) {
     ingot::SessionOptions options;
     options.threads = threads;
     m->signature = ingot::signature_json(*graph);
+    m->plain = ingot::has_plain_ports(*graph);
     m->session =
         std::make_unique<ingot::Session>(graph, ingot::usable_kernels(kernels, ingot_embedded_functions), options);
     *model = m.release();
@@ -115,8 +118,14 @@ INGOT_EXPORT ingot_status ingot_run(ingot_model* model, const ingot_tensor* inpu
     const size_t wanted = model->session->graph().outputs.size();
     if (output_count != wanted)
       ingot::invalid_input("the model has {} outputs, room for {} was given", wanted, output_count);
+    std::vector<ingot::Value> values;
+    for (size_t i = 0; i < input_count; i++) values.push_back(ingot::from_c(inputs[i], fmt::format("input {}", i)));
+    if (!model->plain) return give(model->session->run(values), outputs);
     std::vector<ingot::TensorView> views;
-    for (size_t i = 0; i < input_count; i++) views.push_back(view(inputs[i], i));
+    for (size_t i = 0; i < input_count; i++) {
+      if (!values[i].is_tensor()) ingot::invalid_input("input {} must be a tensor", i);
+      views.push_back({values[i].tensor().dtype, values[i].tensor().dims, inputs[i].data});
+    }
     model->session->run(views, [&](size_t i, ingot::DType dtype, const std::vector<int64_t>& dims) {
       return output_memory(outputs[i], i, dtype, dims);
     });
@@ -125,9 +134,7 @@ INGOT_EXPORT ingot_status ingot_run(ingot_model* model, const ingot_tensor* inpu
 
 INGOT_EXPORT void ingot_release(ingot_tensor* output) {
   if (!output) return;
-  std::free(output->data);
-  output->data = nullptr;
-  output->bytes = 0;
+  ingot::release_c(*output);
 }
 
 INGOT_EXPORT const char* ingot_error(void) { return last_error.c_str(); }

@@ -1,364 +1,162 @@
 #include "runtime/session.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <list>
-#include <mutex>
 
-#include "base/checked.h"
 #include "base/error.h"
-#include "planner/plan.h"
-#include "runtime/profile.h"
+#include "runtime/flow.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {
 namespace {
 
-using InputDims = std::vector<std::vector<int64_t>>;
+bool is_numbers(const TensorInfo& info) { return info.form == Form::Tensor && info.dtype != DType::String; }
 
-struct Freed {
-  void operator()(void* p) const { std::free(p); }
-};
-using Memory = std::unique_ptr<std::byte, Freed>;
-
-Memory allocate(int64_t bytes) {
-  auto* p = static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>((bytes + 127) / 64 * 64)));
-  if (!p) invalid_input("no memory for {} bytes of intermediate tensors", bytes);
-  return Memory(p);
+// The graph with its constant strings as the pool's numbers, subgraphs too; itself when there are none.
+std::shared_ptr<const Graph> intern_constants(const std::shared_ptr<const Graph>& graph, StringPool& pool) {
+  auto copy = std::make_shared<Graph>(*graph);
+  bool changed = false;
+  for (Tensor& t : copy->tensors)
+    if (t.info.constant && t.info.constant->dtype == DType::String) {
+      t.info.constant = intern_strings(t.info.constant, pool);
+      changed = true;
+    }
+  for (Node& n : copy->nodes)
+    for (auto& [attr, value] : n.attrs)
+      if (auto* body = std::get_if<GraphPtr>(&value)) {
+        auto inner = std::const_pointer_cast<Graph>(intern_constants(*body, pool));
+        changed |= inner != *body;
+        *body = std::move(inner);
+      }
+  return changed ? copy : graph;
 }
 
-// Memory and operand pointers of one run at a time; kept for the next run of the same plan.
-struct Context {
-  Memory arena, scratch;
-  int64_t scratch_stride = 0;
-  std::vector<void*> pointers;  // operands of all steps, flat
-};
-
-// A plan with what running it repeatedly needs.
-struct Ready {
-  explicit Ready(Plan p, int threads) : plan(std::move(p)) {
-    scratch_stride = (plan.scratch_bytes + 127) / 64 * 64;
-    scratch_total = checked_mul(scratch_stride, threads);
-    for (size_t s = 0; s < plan.steps.size(); s++) {
-      first.push_back(slots);
-      const auto& operands = plan.steps[s].operands;
-      for (size_t i = 0; i < operands.size(); i++)
-        if (operands[i].kind == Location::kInput || operands[i].kind == Location::kOutput)
-          external.push_back({slots + i, operands[i]});
-      slots += operands.size();
-    }
+Value intern(const Value& v, StringPool& pool) {
+  if (v.is_sequence()) {
+    std::vector<Value> items;
+    for (const Value& item : v.items()) items.push_back(intern(item, pool));
+    return Value(std::move(items));
   }
-
-  std::unique_ptr<Context> take() {
-    {
-      std::lock_guard lock(mutex);
-      if (!free.empty()) {
-        auto c = std::move(free.back());
-        free.pop_back();
-        return c;
-      }
-    }
-    auto c = std::make_unique<Context>();
-    c->arena = allocate(plan.arena_bytes);
-    c->scratch = allocate(scratch_total);
-    c->scratch_stride = scratch_stride;
-    c->pointers.resize(slots);
-    for (size_t s = 0; s < plan.steps.size(); s++)
-      for (size_t i = 0; i < plan.steps[s].operands.size(); i++) {
-        const Location& l = plan.steps[s].operands[i];
-        void* p = nullptr;
-        if (l.kind == Location::kConstant) p = const_cast<std::byte*>(l.data);
-        if (l.kind == Location::kArena) p = c->arena.get() + l.offset;
-        c->pointers[first[s] + i] = p;
-      }
-    return c;
-  }
-  void give_back(std::unique_ptr<Context> c) {
-    std::lock_guard lock(mutex);
-    free.push_back(std::move(c));
-  }
-
-  Plan plan;
-  int64_t scratch_stride = 0, scratch_total = 0;
-  size_t slots = 0;
-  std::vector<size_t> first;
-  struct External {
-    size_t slot;
-    Location location;
-  };
-  std::vector<External> external;
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Context>> free;
-};
-
-// What is known for one set of input shapes: a plan, or, where shapes depend on data, the plan that finds the data
-// and what follows for each value it has had.
-struct Entry {
-  std::shared_ptr<Ready> ready;
-  TensorId needed = kNoTensor;
-  std::shared_ptr<Ready> finder;
-  std::map<std::string, std::shared_ptr<Entry>> next;  // by the bytes of the data
-  std::mutex mutex;
-};
-
-struct StepCall {
-  const PlannedStep* step;
-  void* const* operands;
-  std::byte* scratch;
-  int64_t scratch_stride;
-  std::atomic<int32_t> status{kOk};
-};
-
-void run_range(void* context, int64_t begin, int64_t end, int worker) {
-  auto* c = static_cast<StepCall*>(context);
-  KernelCall call{c->operands,
-                  c->step->step.params.data(),
-                  c->step->program.get(),
-                  begin,
-                  end,
-                  c->scratch + worker * c->scratch_stride};
-  if (KernelStatus s = c->step->function(&call); s != kOk) c->status.store(s, std::memory_order_relaxed);
+  return v.is_tensor() && v.tensor().dtype == DType::String ? Value(intern_strings(v.tensor_ptr(), pool)) : v;
 }
 
-const char* status_text(int32_t s) {
-  switch (s) {
-    case kIndexOutOfRange:
-      return "an index is out of range";
-    case kDivisionByZero:
-      return "integer division by zero";
-    default:
-      return "a value is outside what the operator allows";
+Value spell(const Value& v, const StringPool& pool) {
+  if (v.is_sequence()) {
+    std::vector<Value> items;
+    for (const Value& item : v.items()) items.push_back(spell(item, pool));
+    return Value(std::move(items));
   }
+  return v.is_tensor() && v.tensor().dtype == DType::String ? Value(spell_strings(v.tensor_ptr(), pool)) : v;
+}
+
+void check_value(const Tensor& want, const Value& got, BoundSymbols& symbols) {
+  const Form form = want.info.form;
+  if (got.is_none()) {
+    if (form == Form::Tensor || form == Form::Sequence) invalid_input("input '{}' has no value", want.name);
+    return;
+  }
+  const bool sequence = form == Form::Sequence || form == Form::OptionalSequence;
+  if (got.is_sequence() != sequence)
+    invalid_input("input '{}' must be a {}", want.name, sequence ? "sequence" : "tensor");
+  if (!sequence) return check_input(want, view_of(got), symbols);
+  for (const Value& item : got.items())
+    if (!item.is_tensor() || (want.info.dtype != DType::Undefined && item.tensor().dtype != want.info.dtype))
+      invalid_input("input '{}' must be a sequence of tensors of {}", want.name, name(want.info.dtype));
 }
 
 }  // namespace
 
+bool has_plain_ports(const Graph& g) {
+  auto plain = [&](TensorId t) { return is_numbers(g.info(t)); };
+  return std::all_of(g.inputs.begin(), g.inputs.end(), plain) && std::all_of(g.outputs.begin(), g.outputs.end(), plain);
+}
+
+Value borrow(const TensorView& v) {
+  auto c = std::make_shared<Constant>();
+  c->dtype = v.dtype;
+  c->dims = v.dims;
+  c->bytes = {static_cast<const std::byte*>(v.data), static_cast<size_t>(byte_size(v.dtype, c->elements()))};
+  return ConstantPtr(std::move(c));
+}
+
+TensorView view_of(const Value& v) {
+  const Constant& c = v.tensor();
+  // An empty tensor has an address too.
+  static std::byte nowhere[1];
+  return {c.dtype, c.dims, c.bytes.data() ? const_cast<std::byte*>(c.bytes.data()) : nowhere};
+}
+
 struct Session::Impl {
   std::shared_ptr<const Graph> graph;
-  std::vector<SpecialisedKernel> kernels;
-  int threads = 1;
-  size_t capacity = 16;
-  std::unique_ptr<Profile> profile;
-  std::mutex mutex;
-  std::list<std::pair<InputDims, std::shared_ptr<Entry>>> cache;  // most recently used first
-  std::atomic<int64_t> arena{0};
+  StringPool constants;
+  RegionOptions options;
+  std::unique_ptr<Flow> flow;
 
-  void check_inputs(const std::vector<TensorView>& inputs) const {
+  void check(const std::vector<Value>& inputs) const {
     if (inputs.size() != graph->inputs.size())
       invalid_input("the model takes {} inputs, {} were given", graph->inputs.size(), inputs.size());
-    std::map<std::string, std::pair<int64_t, std::string>> symbols;
-    for (size_t i = 0; i < inputs.size(); i++) check_input(graph->tensor(graph->inputs[i]), inputs[i], symbols);
-  }
-  static void check_input(const Tensor& want, const TensorView& got,
-                          std::map<std::string, std::pair<int64_t, std::string>>& symbols) {
-    if (got.dtype != want.info.dtype)
-      invalid_input("input '{}' must be {}, got {}", want.name, name(want.info.dtype), name(got.dtype));
-    for (int64_t d : got.dims)
-      if (d < 0) invalid_input("input '{}' has a negative size: {}", want.name, str(to_shape(got.dims)));
-    if (!want.info.shape) return;
-    const Shape& shape = *want.info.shape;
-    if (got.dims.size() != shape.size())
-      invalid_input("input '{}' must have rank {} {}, got rank {} {}", want.name, shape.size(), str(shape),
-                    got.dims.size(), str(to_shape(got.dims)));
-    for (size_t d = 0; d < shape.size(); d++) {
-      if (shape[d].is_const()) {
-        if (shape[d].value() != got.dims[d])
-          invalid_input("input '{}' must have shape {}, got {}: dim {} differs", want.name, str(shape),
-                        str(to_shape(got.dims)), d);
-        continue;
-      }
-      auto [it, fresh] = symbols.try_emplace(shape[d].str(), got.dims[d], want.name);
-      if (!fresh && it->second.first != got.dims[d])
-        invalid_input("inputs '{}' and '{}' must agree on '{}', got {} and {}", it->second.second, want.name,
-                      shape[d].str(), it->second.first, got.dims[d]);
-    }
-    int64_t elements = 1;
-    for (int64_t d : got.dims) elements = checked_mul(elements, d);
-    if (elements > 0 && !got.data) invalid_input("input '{}' has no data", want.name);
+    BoundSymbols symbols;
+    for (size_t i = 0; i < inputs.size(); i++) check_value(graph->tensor(graph->inputs[i]), inputs[i], symbols);
   }
 
-  std::shared_ptr<Entry> entry_for(const std::vector<TensorView>& inputs) {
-    auto same = [&](const InputDims& dims) {
-      for (size_t i = 0; i < dims.size(); i++)
-        if (dims[i] != inputs[i].dims) return false;
-      return true;
-    };
-    std::lock_guard lock(mutex);
-    for (auto it = cache.begin(); it != cache.end(); ++it)
-      if (same(it->first)) {
-        if (it != cache.begin()) cache.splice(cache.begin(), cache, it);
-        return it->second;
-      }
-    return nullptr;
-  }
-
-  void resolve(Entry& e, const InputDims& dims, const KnownValues& known, const std::vector<TensorId>& targets) {
-    try {
-      e.ready = std::make_shared<Ready>(make_plan(*graph, dims, targets, kernels, known), threads);
-    } catch (const DataNeeded& d) {
-      e.needed = d.tensor;
-      try {
-        e.finder = std::make_shared<Ready>(make_plan(*graph, dims, {d.tensor}, kernels, known), threads);
-      } catch (const DataNeeded& again) {
-        ingot::fail(ErrorKind::Unsupported, "tensor '{}' decides a shape and itself depends on data twice over",
-                    graph->tensor(again.tensor).name);
-      }
-    }
-  }
-
-  // The plan for these inputs; where shapes depend on data, finds the data first.
-  std::shared_ptr<Ready> plan_for(const std::vector<TensorView>& inputs) {
-    std::shared_ptr<Entry> e = entry_for(inputs);
-    InputDims dims;
-    if (!e) {
-      check_inputs(inputs);
-      for (const auto& i : inputs) dims.push_back(i.dims);
-      e = std::make_shared<Entry>();
-      resolve(*e, dims, {}, graph->outputs);
-      std::lock_guard lock(mutex);
-      cache.emplace_front(dims, e);
-      while (cache.size() > capacity) cache.pop_back();
-    }
-    KnownValues known;
-    while (!e->ready) {
-      if (dims.empty())
-        for (const auto& i : inputs) dims.push_back(i.dims);
-      const ConstantPtr data = find_values(*e, inputs);
-      known[e->needed] = data;
-      const std::string found(reinterpret_cast<const char*>(data->bytes.data()), data->bytes.size());
-      std::lock_guard lock(e->mutex);
-      auto& next = e->next[found];
-      if (!next) {
-        if (e->next.size() > capacity) e->next.clear();
-        auto fresh = std::make_shared<Entry>();
-        resolve(*fresh, dims, known, graph->outputs);
-        e->next[found] = fresh;
-        e = fresh;
-      } else {
-        e = next;
-      }
-    }
-    return e->ready;
-  }
-
-  ConstantPtr find_values(Entry& e, const std::vector<TensorView>& inputs) {
-    const TensorInfo& info = e.finder->plan.infos[static_cast<size_t>(e.needed)];
-    const int64_t n = product(*info.shape).value();
-    if (n > static_cast<int64_t>(kMaxValues))
-      ingot::fail(ErrorKind::Unsupported, "tensor '{}' decides a shape but has {} elements",
-                  graph->tensor(e.needed).name, n);
-    std::byte* data = nullptr;
-    ConstantPtr c = make_constant(info.dtype, numbers(*info.shape), &data);
-    execute(*e.finder, inputs, {data});
-    return c;
-  }
-
-  void execute(Ready& r, const std::vector<TensorView>& inputs, const std::vector<void*>& outputs) {
-    std::unique_ptr<Context> c = r.take();
-    auto address = [&](const Location& l) -> std::byte* {
-      switch (l.kind) {
-        case Location::kInput:
-          return static_cast<std::byte*>(inputs[static_cast<size_t>(l.index)].data) + l.offset;
-        case Location::kOutput:
-          return static_cast<std::byte*>(outputs[static_cast<size_t>(l.index)]) + l.offset;
-        case Location::kConstant:
-          return const_cast<std::byte*>(l.data) + l.offset;
-        case Location::kArena:
-          return c->arena.get() + l.offset;
-        default:
-          return nullptr;
-      }
-    };
-    for (const auto& x : r.external) c->pointers[x.slot] = address(x.location);
-    for (size_t s = 0; s < r.plan.steps.size(); s++) run_step(r, s, *c);
-    for (const Copy& copy : r.plan.copies)
-      std::memcpy(outputs[static_cast<size_t>(copy.output)], address(copy.from), static_cast<size_t>(copy.bytes));
-    r.give_back(std::move(c));
-  }
-
-  void run_step(Ready& r, size_t s, Context& c) {
-    const PlannedStep& p = r.plan.steps[s];
-    StepCall call{&p, c.pointers.data() + r.first[s], c.scratch.get(), c.scratch_stride, {kOk}};
-    const int64_t start = profile ? Profile::now() : 0;
-    if (threads == 1 || p.step.units <= p.step.grain)
-      run_range(&call, 0, p.step.units, 0);
-    else
-      parallel_for(p.step.units, p.step.grain, threads, run_range, &call);
-    if (profile) profile->add(*graph, r.plan, p, start, Profile::now());
-    if (int32_t status = call.status.load(std::memory_order_relaxed); status != kOk)
-      invalid_input("{}: {}", graph->nodes[static_cast<size_t>(p.node)].label(), status_text(status));
+  std::vector<Value> run(Flow& f, const std::vector<Value>& inputs) {
+    check(inputs);
+    StringPool pool(&constants);
+    std::vector<Value> given;
+    for (const Value& v : inputs) given.push_back(intern(v, pool));
+    std::vector<Value> outputs = f.run(std::move(given), pool);
+    for (Value& v : outputs) v = spell(v, pool);
+    return outputs;
   }
 };
 
 Session::Session(std::shared_ptr<const Graph> graph, std::vector<SpecialisedKernel> kernels,
                  const SessionOptions& options)
     : impl_(std::make_unique<Impl>()) {
-  impl_->graph = std::move(graph);
-  impl_->kernels = std::move(kernels);
-  impl_->threads = default_threads(options.threads).threads;
-  impl_->capacity = static_cast<size_t>(std::max(1, options.plan_cache));
+  impl_->graph = intern_constants(graph, impl_->constants);
+  RegionOptions& o = impl_->options;
+  o.kernels = std::make_shared<const std::vector<SpecialisedKernel>>(std::move(kernels));
+  o.threads = default_threads(options.threads).threads;
+  o.plans = static_cast<size_t>(std::max(1, options.plan_cache));
   std::string profile = options.profile;
   if (const char* env = std::getenv("INGOT_PROFILE"); profile.empty() && env) profile = env;
-  if (!profile.empty()) impl_->profile = std::make_unique<Profile>(profile);
+  if (!profile.empty()) o.profile = std::make_shared<Profile>(profile);
+  impl_->flow = std::make_unique<Flow>(impl_->graph, o);
 }
 
 Session::~Session() = default;
 
 const Graph& Session::graph() const { return *impl_->graph; }
-int Session::threads() const { return impl_->threads; }
-int64_t Session::arena_bytes() const { return impl_->arena.load(); }
+int Session::threads() const { return impl_->options.threads; }
+int64_t Session::arena_bytes() const { return impl_->flow->arena_bytes(); }
 
-void Session::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate_output) {
-  Impl& m = *impl_;
-  if (inputs.size() != m.graph->inputs.size()) m.check_inputs(inputs);
-  for (size_t i = 0; i < inputs.size(); i++) {
-    const TensorInfo& want = m.graph->info(m.graph->inputs[i]);
-    if (inputs[i].dtype != want.dtype || !inputs[i].data) m.check_inputs(inputs);
+void Session::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate) {
+  if (Region* whole = impl_->flow->whole()) return whole->run(inputs, allocate);
+  std::vector<Value> values;
+  for (const TensorView& v : inputs) values.push_back(borrow(v));
+  const std::vector<Value> outputs = run(values);
+  for (size_t i = 0; i < outputs.size(); i++) {
+    if (!outputs[i].is_tensor() || outputs[i].tensor().dtype == DType::String)
+      unsupported("output '{}' is not a tensor of numbers", graph().tensor(graph().outputs[i]).name);
+    const Constant& c = outputs[i].tensor();
+    void* to = allocate(i, c.dtype, c.dims);
+    if (!c.bytes.empty()) std::memcpy(to, c.bytes.data(), c.bytes.size());
   }
-  std::shared_ptr<Ready> r = m.plan_for(inputs);
-  m.arena.store(r->plan.arena_bytes, std::memory_order_relaxed);
-  std::vector<void*> outputs;
-  outputs.reserve(r->plan.targets.size());
-  for (size_t i = 0; i < r->plan.targets.size(); i++) {
-    const TensorInfo& info = r->plan.infos[static_cast<size_t>(r->plan.targets[i])];
-    outputs.push_back(allocate_output(i, info.dtype, numbers(*info.shape)));
-  }
-  m.execute(*r, inputs, outputs);
 }
 
-void Session::run_and_keep(const std::vector<TensorView>& inputs, const std::vector<std::string>& names,
-                           const std::function<void(const std::string&, const TensorView&)>& sink) {
-  Impl& m = *impl_;
-  m.check_inputs(inputs);
-  std::vector<TensorId> targets;
+std::vector<Value> Session::run(const std::vector<Value>& inputs) { return impl_->run(*impl_->flow, inputs); }
+
+std::vector<Value> Session::run_for(const std::vector<Value>& inputs, const std::vector<std::string>& names) {
+  auto graph = std::make_shared<Graph>(*impl_->graph);
+  graph->outputs.clear();
   for (const auto& n : names) {
-    TensorId t = m.graph->find_tensor(n);
+    const TensorId t = graph->find_tensor(n);
     if (t == kNoTensor) invalid_input("there is no tensor '{}' in the graph", n);
-    targets.push_back(t);
+    graph->outputs.push_back(t);
   }
-  InputDims dims;
-  for (const auto& i : inputs) dims.push_back(i.dims);
-  Entry e;
-  KnownValues known;
-  m.resolve(e, dims, known, targets);
-  while (!e.ready) {
-    known[e.needed] = m.find_values(e, inputs);
-    m.resolve(e, dims, known, targets);
-  }
-  std::vector<std::vector<std::byte>> memory;
-  std::vector<void*> outputs;
-  for (TensorId t : targets) {
-    const TensorInfo& info = e.ready->plan.infos[static_cast<size_t>(t)];
-    memory.emplace_back(static_cast<size_t>(byte_size(info.dtype, product(*info.shape).value())) + 64);
-    outputs.push_back(memory.back().data());
-  }
-  m.execute(*e.ready, inputs, outputs);
-  for (size_t i = 0; i < targets.size(); i++) {
-    const TensorInfo& info = e.ready->plan.infos[static_cast<size_t>(targets[i])];
-    sink(names[i], {info.dtype, numbers(*info.shape), outputs[i]});
-  }
+  Flow flow(graph, impl_->options);
+  return impl_->run(flow, inputs);
 }
 
 }  // namespace ingot

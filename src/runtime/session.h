@@ -1,6 +1,6 @@
-// A session runs a graph. It resolves shapes, lifetimes and kernels once per distinct set of input shapes, keeps the
-// resolved plans in an LRU, and then only calls functions. It does not know LLVM: specialised kernels come in as
-// function pointers. The same class serves the process that compiled the model and a model.so.
+// A session runs a graph: its planned parts (runtime/region.h) and what stands between them (runtime/flow.h). It does
+// not know LLVM: specialised kernels come in as function pointers. The same class serves the process that compiled the
+// model and a model.so.
 // Safe to call from many threads at once; results do not depend on the number of threads.
 #pragma once
 #include <functional>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/value.h"
 #include "kernels/abi.h"
 
 namespace ingot {
@@ -49,17 +50,25 @@ class Session {
 
   const Graph& graph() const;
   int threads() const;
-  // Inputs in the order of the graph's inputs. Throws Error, naming the input and the rule broken.
+  // Inputs in the order of the graph's inputs, tensors of numbers all, as the outputs have to be. Throws Error, naming
+  // the input and the rule broken.
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate);
-  // Values of any tensors by name (also inside the graph), for debugging: runs with them kept.
-  void run_and_keep(const std::vector<TensorView>& inputs, const std::vector<std::string>& names,
-                    const std::function<void(const std::string&, const TensorView&)>& sink);
-  // Bytes of the arena for the most recently used plan.
+  // The same for any inputs and outputs: tensors of strings (Constant::strings), sequences, absent optionals.
+  std::vector<Value> run(const std::vector<Value>& inputs);
+  // Values of any tensors by name, also inside the graph, for debugging.
+  std::vector<Value> run_for(const std::vector<Value>& inputs, const std::vector<std::string>& names);
+  // Bytes of the arenas for the most recently used plans.
   int64_t arena_bytes() const;
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+// All inputs and outputs are tensors of numbers: run() takes them as views.
+bool has_plain_ports(const Graph&);
+// A value that lies in the caller's memory.
+Value borrow(const TensorView&);
+TensorView view_of(const Value&);
 
 }  // namespace ingot

@@ -1,0 +1,121 @@
+#include "ops/host.h"
+
+namespace ingot {
+namespace {
+
+template <class T>
+std::vector<int64_t> widened(const Constant& c) {
+  const auto elements = c.as<T>();
+  return {elements.begin(), elements.end()};
+}
+
+}  // namespace
+
+std::vector<int64_t> integer_elements(const Constant& c) {
+  switch (c.dtype) {
+    case DType::I64:
+      return widened<int64_t>(c);
+    case DType::I32:
+      return widened<int32_t>(c);
+    case DType::I16:
+      return widened<int16_t>(c);
+    case DType::I8:
+      return widened<int8_t>(c);
+    case DType::U8:
+    case DType::Bool:
+      return widened<uint8_t>(c);
+    case DType::U16:
+      return widened<uint16_t>(c);
+    case DType::U32:
+      return widened<uint32_t>(c);
+    case DType::U64:
+      return widened<uint64_t>(c);
+    default:
+      invalid_input("integers are needed, got {}", name(c.dtype));
+  }
+}
+
+ConstantPtr with_dims(const ConstantPtr& c, std::vector<int64_t> dims) {
+  auto out = std::make_shared<Constant>(*c);
+  out->dims = std::move(dims);
+  out->owner = c;
+  return out;
+}
+
+int64_t element_bytes(const Constant& c) {
+  if (bits(c.dtype) % 8 != 0) fail(ErrorKind::Unsupported, "elements of type {} are packed", name(c.dtype));
+  return bits(c.dtype) / 8;
+}
+
+const Value& HostContext::in(size_t i) const {
+  if (!given(i)) fail("operand {} is missing", i);
+  return inputs_[i];
+}
+
+const ConstantPtr& HostContext::tensor(size_t i) const {
+  if (!in(i).is_tensor()) fail("operand {} is {}, not a tensor", i, in(i).is_none() ? "nothing" : "a sequence");
+  return in(i).tensor_ptr();
+}
+
+const std::vector<Value>& HostContext::sequence(size_t i) const {
+  if (!in(i).is_sequence()) fail("operand {} is {}, not a sequence", i, in(i).is_none() ? "nothing" : "a tensor");
+  return in(i).items();
+}
+
+std::vector<int64_t> HostContext::integers(size_t i) const {
+  if (!is_integer(tensor(i)->dtype) && tensor(i)->dtype != DType::Bool)
+    fail("operand {} is {}, integers are needed", i, name(tensor(i)->dtype));
+  return integer_elements(*tensor(i));
+}
+
+int64_t HostContext::integer(size_t i) const {
+  const std::vector<int64_t> all = integers(i);
+  if (all.size() != 1) fail("operand {} has {} elements, one is needed", i, all.size());
+  return all[0];
+}
+
+double HostContext::number(size_t i) const {
+  const Constant& c = *tensor(i);
+  if (c.elements() != 1) fail("operand {} has {} elements, one is needed", i, c.elements());
+  if (c.dtype == DType::F32) return static_cast<double>(c.as<float>()[0]);
+  if (c.dtype == DType::F64) return c.as<double>()[0];
+  return static_cast<double>(integer(i));
+}
+
+std::vector<std::string> HostContext::strings(size_t i) const {
+  if (tensor(i)->dtype != DType::String) fail("operand {} is {}, strings are needed", i, name(tensor(i)->dtype));
+  std::vector<std::string> out;
+  for (int64_t id : tensor(i)->as<int64_t>()) out.push_back(pool_.get(id));
+  return out;
+}
+
+int64_t HostContext::axis(int64_t value, int64_t rank) const {
+  if (value < -rank || value >= rank) fail("axis {} is outside [{}, {})", value, -rank, rank);
+  return value < 0 ? value + rank : value;
+}
+
+void HostContext::set_strings(size_t out, std::vector<int64_t> dims, const std::vector<std::string>& elements) {
+  std::vector<int64_t> ids;
+  for (const std::string& s : elements) ids.push_back(pool_.add(s));
+  set(out, DType::String, std::move(dims), ids);
+}
+
+size_t own_inputs(const Node& node) { return node.inputs.size() - static_cast<size_t>(node.get_int("captures", 0)); }
+
+std::vector<Value> HostContext::captured() const {
+  return {inputs_.begin() + static_cast<std::ptrdiff_t>(own_inputs(node)), inputs_.end()};
+}
+
+OpDef host_op(std::string name, int min_inputs, int max_inputs, int max_outputs, void (*infer)(InferContext&),
+              void (*run)(HostContext&)) {
+  OpDef def;
+  def.name = std::move(name);
+  def.min_inputs = min_inputs;
+  def.max_inputs = max_inputs;
+  def.max_outputs = max_outputs;
+  def.infer = infer;
+  def.host = run;
+  return def;
+}
+
+}  // namespace ingot

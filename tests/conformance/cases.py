@@ -1,0 +1,101 @@
+"""ONNX's own backend cases: loading them, their data, and comparing what came out."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.backend.test.loader import load_model_tests
+
+KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")
+
+
+@cache
+def load_cases() -> dict[str, Any]:
+    """By name; `kind` is where a case comes from ("real" is ONNX's name for the light nets)."""
+    cases = {}
+    for kind in KINDS:
+        for case in load_model_tests(kind="real" if kind == "light" else kind):
+            cases[case.name] = case
+    return cases
+
+
+def kind_of(case: Any) -> str:
+    return "light" if case.kind == "real" else str(case.kind)
+
+
+def model_of(case: Any) -> onnx.ModelProto:
+    if case.model is not None:
+        return case.model
+    return onnx.load(model_path(case))
+
+
+def model_path(case: Any) -> Path:
+    """On disk; cases in memory have none."""
+    if case.kind == "real":
+        return Path(onnx.__file__).parent / "backend/test/data/light" / f"{case.model_name}.onnx"
+    return Path(case.model_dir) / "model.onnx"
+
+
+def as_value(value: Any) -> Any:
+    """A tensor as an array, a sequence as a list, an absent optional as None."""
+    if isinstance(value, onnx.TensorProto):
+        return numpy_helper.to_array(value)
+    if isinstance(value, onnx.SequenceProto):
+        return [as_value(v) for v in numpy_helper.to_list(value)]
+    if isinstance(value, onnx.OptionalProto):
+        return as_value(numpy_helper.to_optional(value))
+    if isinstance(value, (list, tuple)):
+        return [as_value(v) for v in value]
+    return value
+
+
+def read_value(path: Path, port: onnx.ValueInfoProto) -> Any:
+    kind = port.type.WhichOneof("value")
+    proto = {"sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}.get(kind, onnx.TensorProto)()
+    proto.ParseFromString(path.read_bytes())
+    return as_value(proto)
+
+
+def data_sets(case: Any, model: onnx.ModelProto) -> list[tuple[list[Any], list[Any]]]:
+    """Inputs and expected outputs: in memory for node cases, beside the model for the others."""
+    if case.data_sets is not None:
+        return [([as_value(i) for i in inputs], [as_value(o) for o in outputs]) for inputs, outputs in case.data_sets]
+    folder = model_path(case).parent
+    pattern = f"{case.model_name}_test_data_set_*" if case.kind == "real" else "test_data_set_*"
+    weights = {t.name for t in model.graph.initializer}
+    ports = {"input": [i for i in model.graph.input if i.name not in weights], "output": list(model.graph.output)}
+    sets = []
+    for data in sorted(folder.glob(pattern)):
+        read = {}
+        for prefix, known in ports.items():
+            files = sorted(data.glob(f"{prefix}_*.pb"), key=lambda p: int(p.stem.split("_")[-1]))
+            read[prefix] = [read_value(f, p) for f, p in zip(files, known, strict=False)]
+        sets.append((read["input"], read["output"]))
+    return sets
+
+
+def compare(actual: Any, expected: Any, rtol: float, atol: float) -> None:
+    if expected is None or actual is None:
+        assert actual is None and expected is None, f"{actual!r}, expected {expected!r}"
+        return
+    if isinstance(expected, list):
+        assert isinstance(actual, list) and len(actual) == len(expected), f"{actual!r}, expected {expected!r}"
+        for a, e in zip(actual, expected, strict=True):
+            compare(a, e, rtol, atol)
+        return
+    expected = np.asarray(expected)
+    if expected.dtype.kind in "OUS":
+        assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
+        texts = [x.decode() if isinstance(x, bytes) else x for x in expected.ravel().tolist()]
+        assert actual.ravel().tolist() == texts, f"{actual.tolist()}, expected {texts}"
+        return
+    assert actual.dtype == expected.dtype, f"element type {actual.dtype}, expected {expected.dtype}"
+    assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
+    if expected.dtype.kind not in "fciub":  # bfloat16 and smaller floats: numpy compares them through float32
+        actual, expected = actual.astype(np.float32), expected.astype(np.float32)
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
