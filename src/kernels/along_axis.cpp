@@ -21,20 +21,20 @@ struct Block {
 };
 
 template <class T>
-INGOT_INLINE void cum_sum(const KernelCall* call, const CumSumParams& p) {
+INGOT_INLINE void cumulate(const KernelCall* call, const CumulateParams& p) {
   const int64_t n = p.axis.n, inner = p.axis.inner;
   for (int64_t unit = call->begin; unit < call->end; unit++) {
     const Block b(p.axis, unit);
     const T* in = static_cast<const T*>(call->operand[0]) + b.offset;
     T* out = static_cast<T*>(call->operand[1]) + b.offset;
-    Wide<T> sum[kLineBlock];
-    for (int64_t c = 0; c < b.width; c++) sum[c] = 0;
+    Wide<T> total[kLineBlock];
+    for (int64_t c = 0; c < b.width; c++) total[c] = p.product ? 1 : 0;
     for (int64_t i = 0; i < n; i++) {
       const int64_t at = (p.reverse ? n - 1 - i : i) * inner;
       for (int64_t c = 0; c < b.width; c++) {
-        const Wide<T> before = sum[c];
-        sum[c] = static_cast<Wide<T>>(before + widen(in[at + c]));
-        out[at + c] = narrow<T>(p.exclusive ? before : sum[c]);
+        const Wide<T> before = total[c], x = widen(in[at + c]);
+        total[c] = static_cast<Wide<T>>(p.product ? before * x : before + x);
+        out[at + c] = narrow<T>(p.exclusive ? before : total[c]);
       }
     }
   }
@@ -148,9 +148,9 @@ INGOT_INLINE void top_k(const KernelCall* call, const TopKParams& p) {
 
 }  // namespace
 
-extern "C" KernelStatus ingot_cum_sum(const KernelCall* call) {
-  const auto& p = *reinterpret_cast<const CumSumParams*>(call->param);
-  with_number_type(p.axis.dtype, [&]<class T>() { cum_sum<T>(call, p); });
+extern "C" KernelStatus ingot_cumulate(const KernelCall* call) {
+  const auto& p = *reinterpret_cast<const CumulateParams*>(call->param);
+  with_number_type(p.axis.dtype, [&]<class T>() { cumulate<T>(call, p); });
   return kOk;
 }
 

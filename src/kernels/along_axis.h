@@ -18,11 +18,11 @@ struct AxisParams {
   int64_t dtype;
 };
 
-// CumSum:  y_k = x_0 + ... + x_k, or to x_{k-1} when exclusive; from the back when reverse.
+// CumSum, CumProd:  y_k = x_0 + ... + x_k (or the product), to x_{k-1} when exclusive; from the back when reverse.
 // Operands: in, out. A unit is a block of lines.
-struct CumSumParams {
+struct CumulateParams {
   AxisParams axis;
-  int64_t exclusive, reverse;
+  int64_t product, exclusive, reverse;
 };
 
 // ArgMax, ArgMin:  the index of the greatest (least) element of each line; the first, or the last, of equals. NaN is
@@ -45,7 +45,7 @@ struct TopKParams {
 };
 
 INGOT_KERNEL(ingot_arg);
-INGOT_KERNEL(ingot_cum_sum);
+INGOT_KERNEL(ingot_cumulate);
 INGOT_KERNEL(ingot_hardmax);
 INGOT_KERNEL(ingot_top_k);
 

@@ -54,6 +54,12 @@ extern "C" KernelStatus ingot_conv_f64(const KernelCall* call) {
   return kOk;
 }
 
+// Unsigned: signed sums have the same bits, and these may wrap.
+extern "C" KernelStatus ingot_conv_i32(const KernelCall* call) {
+  rows<uint32_t>(call, *reinterpret_cast<const ConvAnyParams*>(call->param));
+  return kOk;
+}
+
 extern "C" KernelStatus ingot_conv_pack(const KernelCall* call) {
   conv_pack_weights(static_cast<float*>(call->operand[1]), static_cast<const float*>(call->operand[0]),
                     *reinterpret_cast<const ConvParams*>(call->param), call->begin, call->end);

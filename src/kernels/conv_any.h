@@ -1,4 +1,4 @@
-// Convolution for types without a kernel of their own (f64), any layout, up to three spatial dims:
+// Convolution for types without a kernel of their own (f64, i32), any layout, up to three spatial dims:
 //   y[n][c][o] = sum_{i, t} x[n][g(c)][i][o * stride + t * dilation - pad] * w[c][i][t]
 // Operands: x, w, y. A unit is one row of results; for each tap all results of the row at once.
 //
@@ -18,6 +18,7 @@ struct ConvAnyParams {
 };
 
 INGOT_KERNEL(ingot_conv_f64);
+INGOT_KERNEL(ingot_conv_i32);
 INGOT_KERNEL(ingot_conv_pack);
 INGOT_KERNEL(ingot_conv_pack_depthwise);
 

@@ -1,4 +1,4 @@
-// Operators that walk one axis (kernels/along_axis.h): CumSum, ArgMax, ArgMin, Hardmax, TopK.
+// Operators that walk one axis (kernels/along_axis.h): CumSum, CumProd, ArgMax, ArgMin, Hardmax, TopK.
 #include "kernels/along_axis.h"
 
 #include "ops/layout.h"
@@ -25,7 +25,7 @@ void set_units(Step& step, int64_t outer, const AxisParams& p, int64_t element) 
   step.grain = grain_for(p.n * std::min(p.inner, kLineBlock) * element);
 }
 
-void infer_cum_sum(InferContext& ctx) {
+void infer_cumulate(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
   ctx.set_shape(0, ctx.shape(0));
   const auto axis = ctx.values(1);
@@ -34,12 +34,13 @@ void infer_cum_sum(InferContext& ctx) {
   if ((*axis)[0].is_const()) ctx.axis((*axis)[0].value(), ctx.rank(0));
 }
 
-void lower_cum_sum(LowerContext& ctx) {
-  CumSumParams p{};
+void lower_cumulate(LowerContext& ctx) {
+  CumulateParams p{};
   const int64_t outer = split_at(ctx, ctx.values(1)[0], p.axis);
+  p.product = ctx.node.op == "CumProd";
   p.exclusive = ctx.node.get_int("exclusive", 0) != 0;
   p.reverse = ctx.node.get_int("reverse", 0) != 0;
-  Step& step = ctx.step(ingot_cum_sum_kernel);
+  Step& step = ctx.step(ingot_cumulate_kernel);
   step.operands = {ctx.input(0), ctx.output(0)};
   step.params = params_of(p);
   step.in_place = 0;
@@ -123,7 +124,8 @@ void lower_top_k(LowerContext& ctx) {
 }  // namespace
 
 void register_along_axis(OpRegistry& r) {
-  r.add({"CumSum", "", 2, 2, 1, 1, infer_cum_sum, lower_cum_sum});
+  r.add({"CumSum", "", 2, 2, 1, 1, infer_cumulate, lower_cumulate});
+  r.add({"CumProd", "", 2, 2, 1, 1, infer_cumulate, lower_cumulate});
   r.add({"ArgMax", "", 1, 1, 1, 1, infer_arg, lower_arg});
   r.add({"ArgMin", "", 1, 1, 1, 1, infer_arg, lower_arg});
   r.add({"Hardmax", "", 1, 1, 1, 1, infer_hardmax, lower_hardmax});

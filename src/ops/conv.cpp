@@ -31,30 +31,11 @@ void infer(InferContext& ctx) {
   ctx.set_dtype(0, result_type(ctx));
   const Shape& x = ctx.shape(0);
   const Shape w = ctx.node.has("packed") ? to_shape(ctx.node.get_ints("packed_shape")) : ctx.shape(1);
-  ctx.require(x.size() >= 3 && x.size() <= 5 && w.size() == x.size(),
-              "X is {} and W is {}, expected [N, C, spatial...] and [M, C/group, kernel...] with 1 to 3 spatial dims",
-              str(x), str(w));
-  const ImageLayout l{x.size(), channels_last(ctx.node)};
-  const int64_t groups = ctx.node.get_int("group", 1);
-  const Dim &channels = x[l.channel()], &mine = w[1];
-  ctx.require(groups > 0 && (!channels.is_const() || !mine.is_const() || channels.value() == mine.value() * groups),
-              "X {} has {} channels, W {} takes {} in each of {} groups", str(x), channels.str(), str(w), mine.str(),
-              groups);
-  ctx.require(!w[0].is_const() || w[0].value() % groups == 0, "{} groups do not divide the {} channels of Y", groups,
-              w[0].str());
+  Shape out = conv_shape(ctx, x, w);
   if (ctx.has(2)) {
     const Shape& b = ctx.shape(2);
     ctx.require(b.size() == 1 && (!b[0].is_const() || !w[0].is_const() || b[0] == w[0]),
                 "B is {}, expected one element for each of the {} channels of Y", str(b), w[0].str());
-  }
-  Shape out = x;
-  out[l.channel()] = w[0];
-  const Shape taps(w.begin() + 2, w.end());
-  if (!is_const(taps)) {
-    for (size_t d = 0; d < taps.size(); d++) out[l.spatial(d)] = Dim::unknown();
-  } else {
-    const Window win = window_of(ctx.node, taps.size(), numbers(taps));
-    for (size_t d = 0; d < taps.size(); d++) out[l.spatial(d)] = window_count(win, d, x[l.spatial(d)]);
   }
   ctx.set_shape(0, std::move(out));
 }
@@ -73,16 +54,11 @@ std::vector<int64_t> as_channels_last(std::vector<int64_t> dims, bool last) {
   return dims;
 }
 
-Conv conv_of(const LowerContext& ctx) {
-  const auto x = ctx.dims(0);
-  const ImageLayout l{x.size(), channels_last(ctx.node)};
-  Conv c{l,
-         {},
-         ctx.node.get_int("group", 1),
-         conv_weight_dims(ctx.node, ctx.dims(1)),
-         as_channels_last(x, l.last),
-         as_channels_last(ctx.out_dims(0), l.last)};
-  c.window = window_of(ctx.node, l.spatial_rank(), {c.w.begin() + 2, c.w.end()});
+Conv conv_of(const Node& node, const std::vector<int64_t>& x, std::vector<int64_t> w,
+             const std::vector<int64_t>& y) {
+  const ImageLayout l{x.size(), channels_last(node)};
+  Conv c{l, {}, node.get_int("group", 1), std::move(w), as_channels_last(x, l.last), as_channels_last(y, l.last)};
+  c.window = window_of(node, l.spatial_rank(), {c.w.begin() + 2, c.w.end()});
   resolve_pads(c.window, {c.in.begin() + 1, c.in.end() - 1});
   return c;
 }
@@ -220,7 +196,7 @@ bool per_channel(std::vector<DenseOperand>& operands, size_t rank) {
   return true;
 }
 
-void lower_f64(LowerContext& ctx, const Conv& c, const Expr& expr, std::vector<DenseOperand> operands) {
+ConvAnyParams any_params(const Conv& c) {
   const bool last = c.layout.last;
   ConvAnyParams p{};
   p.groups = c.groups;
@@ -236,19 +212,20 @@ void lower_f64(LowerContext& ctx, const Conv& c, const Expr& expr, std::vector<D
   p.y_channel = last ? 1 : p.out[0] * p.out[1] * p.out[2];
   p.x_step = last ? p.in_channels : 1;
   p.y_step = last ? p.out_channels : 1;
+  return p;
+}
+
+void lower_f64(LowerContext& ctx, const Conv& c, const Expr& expr, std::vector<DenseOperand> operands) {
   const auto dims = ctx.out_dims(0);
   const Operand target = expr.results.empty() ? ctx.output(0) : ctx.shared_temporary(8 * product_of(dims));
-  Step& s = ctx.step(ingot_conv_f64_kernel);
-  s.operands = {ctx.input(0), ctx.input(1), target};
-  s.params = params_of(p);
-  s.units = p.out[2] == 0 ? 0 : c.in[0] * p.out_channels * p.out[0] * p.out[1];
+  emit_conv_any(ctx, ingot_conv_f64_kernel, {ctx.input(0), ctx.dims(0)}, {ctx.input(1), c.w}, {target, dims});
   if (expr.results.empty()) return;
   operands.insert(operands.begin(), {target, dims});
   emit_elementwise(ctx, expr, operands, {ctx.output(0)}, dims);
 }
 
 void lower(LowerContext& ctx) {
-  const Conv c = conv_of(ctx);
+  const Conv c = conv_of(ctx.node, ctx.dims(0), conv_weight_dims(ctx.node, ctx.dims(1)), ctx.out_dims(0));
   std::vector<DenseOperand> operands;
   const Expr expr = whole_expr(ctx, operands);
   if (ctx.in(0).dtype == DType::F64) return lower_f64(ctx, c, expr, operands);
@@ -271,6 +248,39 @@ void lower(LowerContext& ctx) {
 }
 
 }  // namespace
+
+Shape conv_shape(const InferContext& ctx, const Shape& x, const Shape& w) {
+  ctx.require(x.size() >= 3 && x.size() <= 5 && w.size() == x.size(),
+              "X is {} and W is {}, expected [N, C, spatial...] and [M, C/group, kernel...] with 1 to 3 spatial dims",
+              str(x), str(w));
+  const ImageLayout l{x.size(), channels_last(ctx.node)};
+  const int64_t groups = ctx.node.get_int("group", 1);
+  const Dim &channels = x[l.channel()], &mine = w[1];
+  ctx.require(groups > 0 && (!channels.is_const() || !mine.is_const() || channels.value() == mine.value() * groups),
+              "X {} has {} channels, W {} takes {} in each of {} groups", str(x), channels.str(), str(w), mine.str(),
+              groups);
+  ctx.require(!w[0].is_const() || w[0].value() % groups == 0, "{} groups do not divide the {} channels of Y", groups,
+              w[0].str());
+  Shape out = x;
+  out[l.channel()] = w[0];
+  const Shape taps(w.begin() + 2, w.end());
+  if (!is_const(taps)) {
+    for (size_t d = 0; d < taps.size(); d++) out[l.spatial(d)] = Dim::unknown();
+  } else {
+    const Window win = window_of(ctx.node, taps.size(), numbers(taps));
+    for (size_t d = 0; d < taps.size(); d++) out[l.spatial(d)] = window_count(win, d, x[l.spatial(d)]);
+  }
+  return out;
+}
+
+void emit_conv_any(LowerContext& ctx, const Kernel& kernel, const ConvAnyOperand& x, const ConvAnyOperand& w,
+                   const ConvAnyOperand& y) {
+  const ConvAnyParams p = any_params(conv_of(ctx.node, x.dims, w.dims, y.dims));
+  Step& s = ctx.step(kernel);
+  s.operands = {x.operand, w.operand, y.operand};
+  s.params = params_of(p);
+  s.units = p.out[2] == 0 ? 0 : x.dims[0] * p.out_channels * p.out[0] * p.out[1];
+}
 
 ConvForm conv_form(const Window& w, int64_t groups, const std::vector<int64_t>& dims) {
   auto all = [](const std::vector<int64_t>& v, int64_t x) {

@@ -17,4 +17,16 @@ std::vector<int64_t> conv_weight_dims(const Node&, const std::vector<int64_t>& o
 // What packing needs: channels, groups, taps and the panel; the sizes of images are filled in where they are known.
 kernel::ConvParams conv_weights_params(const Window&, int64_t groups, const std::vector<int64_t>& w);
 
+// The shape of Y for shapes of X and W, which are checked against the attributes.
+Shape conv_shape(const InferContext&, const Shape& x, const Shape& w);
+
+// A step of a kernel that takes ConvAnyParams (kernels/conv_any.h), by the attributes of the node; nothing of it is
+// packed.
+struct ConvAnyOperand {
+  Operand operand;
+  std::vector<int64_t> dims;
+};
+void emit_conv_any(LowerContext&, const Kernel&, const ConvAnyOperand& x, const ConvAnyOperand& w,
+                   const ConvAnyOperand& y);
+
 }  // namespace ingot

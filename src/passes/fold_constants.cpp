@@ -12,12 +12,10 @@ constexpr int64_t kMaxBytes = 64 << 20;   // of one folded result
 constexpr int64_t kSmallBytes = 1 << 20;  // results up to here are always worth it
 constexpr int64_t kMaxGrowth = 8;         // above, a result may be this much larger than its operands
 
-// Random operators give something else each time; control flow is not a value.
+// Control flow is not a value.
 bool may_fold(const Node& n) {
-  static constexpr std::array kNever = {
-      "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli", "If",
-      "Loop",         "Scan",          "SequenceMap"};
-  return std::find(kNever.begin(), kNever.end(), n.op) == kNever.end();
+  static constexpr std::array kNever = {"If", "Loop", "Scan", "SequenceMap"};
+  return !is_random(n) && std::find(kNever.begin(), kNever.end(), n.op) == kNever.end();
 }
 
 template <class T>

@@ -1,6 +1,5 @@
 // Common subexpressions. A node's key spells its operator, attributes and operands; equal keys compute equal values.
 #include <algorithm>
-#include <array>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -40,12 +39,6 @@ std::string text(const Attribute& a) {
   return std::visit(Spell{}, a);
 }
 
-bool pure(const Node& n) {
-  static constexpr std::array kRandom = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike",
-                                         "Multinomial",  "Bernoulli",     "Dropout"};
-  return std::find(kRandom.begin(), kRandom.end(), n.op) == kRandom.end();
-}
-
 std::string node_key(const Node& n) {
   std::string key = n.domain + "." + n.op + fmt::format("/{}(", n.outputs.size());
   for (size_t i = 0; i < n.outputs.size(); i++) key += n.outputs[i] == kNoTensor ? '-' : '+';
@@ -71,7 +64,7 @@ void merge_common(Graph& graph) {
   std::unordered_map<std::string, Editor::Handle> seen;
   for (Editor::Handle h = 0, end = e.size(); h < end; h++) {
     const Node& n = e.node(h);
-    if (!pure(n)) continue;
+    if (is_random(n)) continue;
     auto [it, fresh] = seen.emplace(node_key(n), h);
     if (fresh) continue;
     const Node& first = e.node(it->second);

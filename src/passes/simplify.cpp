@@ -46,7 +46,7 @@ bool is_elementwise(const Node& n) {
 
 bool broadcasts_all(const Node& n) {
   if (!is_elementwise(n)) return false;
-  for (const char* op : {"Clip", "PRelu", "SwiGLU", "CastLike", "Dropout"})
+  for (const char* op : {"Clip", "PRelu", "SwiGLU", "CastLike"})
     if (n.is(op)) return false;
   return true;
 }
