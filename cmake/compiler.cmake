@@ -1,9 +1,10 @@
 # Everything that is not needed at run time, as the static library ingot_core: loaders, passes, fusions, emitter, code
 # generator, with LLVM, lld, the kernels' bitcode and the runtime object inside.
 ingot_registry(fusions ${SRC}/fusions FusionRegistry matcher/fusion.h)
+ingot_registry(expansions ${SRC}/expansions ExpansionRegistry expansions/expander.h)
 
 file(GLOB COMPILER_SOURCES CONFIGURE_DEPENDS ${SRC}/loader/*.cpp ${SRC}/extractors/*.cpp ${SRC}/passes/*.cpp
-     ${SRC}/matcher/*.cpp ${SRC}/fusions/*.cpp ${SRC}/emitter/*.cpp ${SRC}/compiler/*.cpp)
+     ${SRC}/expansions/*.cpp ${SRC}/matcher/*.cpp ${SRC}/fusions/*.cpp ${SRC}/emitter/*.cpp ${SRC}/compiler/*.cpp)
 list(FILTER COMPILER_SOURCES EXCLUDE REGEX "/loader/ir_")
 file(GLOB CODEGEN_SOURCES CONFIGURE_DEPENDS ${SRC}/codegen/*.cpp)
 
@@ -40,7 +41,8 @@ endforeach()
 string(SHA256 codegen_hash "${codegen_text}")
 set_source_files_properties(${SRC}/codegen/request.cpp PROPERTIES COMPILE_DEFINITIONS INGOT_CODEGEN_HASH="${codegen_hash}")
 
-add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp ${GENERATED}/ops_registry.cpp $<TARGET_OBJECTS:ingot_embedded>
+add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp
+  ${GENERATED}/expansions_registry.cpp ${GENERATED}/ops_registry.cpp $<TARGET_OBJECTS:ingot_embedded>
   $<TARGET_OBJECTS:ingot_codegen> $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_kernel_table> ${INGOT_KERNEL_OBJECTS})
 target_precompile_headers(ingot_core PRIVATE <algorithm> <map> <memory> <string> <vector> ${SRC}/ops/op.h)
 set_source_files_properties(${INGOT_KERNEL_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)

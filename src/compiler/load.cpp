@@ -3,8 +3,8 @@
 
 #include "base/error.h"
 #include "compiler/compiler.h"
+#include "expansions/expand.h"
 #include "loader/onnx_loader.h"
-#include "passes/passes.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
@@ -56,7 +56,7 @@ std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions&
   }
   fix_shapes(*graph, options.shapes);
   try {
-    infer_shapes(*graph);
+    expand(*graph);
   } catch (const Error& e) {
     throw e.at(path);
   }

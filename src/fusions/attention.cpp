@@ -2,10 +2,11 @@
 //
 // The scale may stand anywhere (on Q, on K, on both as square roots, on the product; as Mul or Div). The mask is added,
 // or put in by Where. Transposes between [batch, seq, heads, dim] and [batch, heads, seq, dim] become layouts of the
-// fused node: "bshd" and "bhsd"; K may also come transposed, "bhds". torch replaces NaN, which softmax gives for a row
-// that is masked completely, by zero: nan_to_zero. Heads of K and V that are repeated to match those of Q
-// (grouped-query attention) are read where they are: K and V then have fewer heads.
+// fused node: "bshd" and "bhsd"; K may also come transposed, "bhds". A row that is masked completely, for which softmax
+// gives NaN, becomes zero with nan_to_zero: torch says so by IsNaN, ONNX by the largest score. Heads of K and V that are
+// repeated to match those of Q (grouped-query attention) are read where they are: K and V then have fewer heads.
 #include <cmath>
+#include <limits>
 
 #include "matcher/fusion.h"
 #include "passes/constants.h"
@@ -113,6 +114,24 @@ bool skip_nan_to_zero(const Editor& e, TensorId& p, std::vector<Handle>& nodes) 
   if (!nan || nan->inputs[0] != where->inputs[2] || scalar_value(e.info(where->inputs[1])) != 0.0) return false;
   nodes.push_back(e.producer(p));
   nodes.push_back(e.producer(where->inputs[0]));
+  p = where->inputs[2];
+  return true;
+}
+
+// Where(Equal(ReduceMax(scores), -inf), 0, softmax(scores)): rows of which every key is masked, said exactly.
+bool skip_masked_rows(const Editor& e, TensorId& p, std::vector<Handle>& nodes) {
+  const Node* where = e.maker(p, "Where");
+  const Node* equal = where ? e.maker(where->inputs[0], "Equal") : nullptr;
+  const Node* softmax = equal ? e.maker(where->inputs[2], "Softmax") : nullptr;
+  if (!softmax || scalar_value(e.info(where->inputs[1])) != 0.0) return false;
+  const size_t side = e.maker(equal->inputs[0], "ReduceMax") ? 0 : 1;
+  const Node* largest = e.maker(equal->inputs[side], "ReduceMax");
+  if (!largest || largest->inputs[0] != softmax->inputs[0] || !largest->get_int("keepdims", 1)) return false;
+  if (scalar_value(e.info(equal->inputs[1 - side])) != -std::numeric_limits<double>::infinity()) return false;
+  const auto axes = largest->has_input(1) ? integer_values(e.info(largest->inputs[1])) : std::nullopt;
+  const auto last = static_cast<int64_t>(rank(e, p)) - 1;
+  if (!axes || axes->size() != 1 || (axes->front() != -1 && axes->front() != last)) return false;
+  for (TensorId t : {p, where->inputs[0], equal->inputs[side]}) nodes.push_back(e.producer(t));
   p = where->inputs[2];
   return true;
 }
@@ -252,7 +271,7 @@ std::string find_site(const Editor& e, Handle root, Site& site) {
   const Node& pv = e.node(root);
   TensorId p = pv.inputs[0];
   site.nodes = {root};
-  site.nan_to_zero = skip_nan_to_zero(e, p, site.nodes);
+  site.nan_to_zero = skip_nan_to_zero(e, p, site.nodes) || skip_masked_rows(e, p, site.nodes);
   const Node* softmax = e.maker(p, "Softmax");
   if (!softmax) return "no softmax";
   const auto r = static_cast<int64_t>(rank(e, p));

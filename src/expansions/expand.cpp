@@ -1,0 +1,107 @@
+#include "expansions/expand.h"
+
+#include <algorithm>
+
+#include "expansions/graph_expansion.h"
+#include "ops/op.h"
+
+namespace ingot {
+namespace {
+
+bool has_expandable(const Graph& g) {
+  return std::any_of(g.nodes.begin(), g.nodes.end(), [](const Node& n) {
+    if (ExpansionRegistry::get().find(n)) return true;
+    return std::any_of(n.attrs.begin(), n.attrs.end(), [](const auto& attr) {
+      auto* sub = std::get_if<GraphPtr>(&attr.second);
+      return sub && *sub && has_expandable(**sub);
+    });
+  });
+}
+
+}  // namespace
+
+const ExpansionRegistry& ExpansionRegistry::get() {
+  static const ExpansionRegistry registry = [] {
+    ExpansionRegistry r;
+    for (size_t i = 0; ingot_expansions_registrars[i]; i++) ingot_expansions_registrars[i](r);
+    return r;
+  }();
+  return registry;
+}
+
+void ExpansionRegistry::add(const std::string& op, ExpandFn fn, const std::string& domain) {
+  if (!expansions_.emplace(domain + ":" + op, fn).second)
+    ingot::fail(ErrorKind::Internal, "the expansion of {} is registered twice", op);
+}
+
+ExpandFn ExpansionRegistry::find(const Node& node) const {
+  auto it = expansions_.find(node.domain + ":" + node.op);
+  return it == expansions_.end() ? nullptr : it->second;
+}
+
+GraphExpansion::GraphExpansion(Graph& graph) : graph_(graph) {
+  known_.reserve(graph.tensors.size());
+  for (Tensor& t : graph.tensors) known_.push_back(std::move(t.info));
+}
+
+void GraphExpansion::run() {
+  todo_ = std::move(graph_.nodes);
+  std::vector<Node> out;
+  out.reserve(todo_.size());
+  for (const Node& node : todo_) add(node, out);
+  graph_.nodes = std::move(out);
+  for (size_t i = 0; i < known_.size(); i++) graph_.tensors[i].info = std::move(known_[i]);
+  if (expanded_) remove_dead(graph_);
+}
+
+void GraphExpansion::add(Node node, std::vector<Node>& out) {
+  if (ExpandFn expansion = ExpansionRegistry::get().find(node)) {
+    expanded_ = true;
+    Expander e(*this, node);
+    expansion(e);
+    e.finish(out);
+    return;
+  }
+  enter_subgraphs(node);
+  std::vector<TensorInfo> made = infer_node(graph_, node, known_, false);
+  for (size_t i = 0; i < node.outputs.size(); i++)
+    if (node.outputs[i] != kNoTensor) info(node.outputs[i]) = std::move(made[i]);
+  out.push_back(std::move(node));
+}
+
+// What a subgraph captures has the type it has outside; its own inputs have those they are declared with.
+void GraphExpansion::enter_subgraphs(const Node& node) {
+  for (const auto& [key, value] : node.attrs) {
+    auto* sub = std::get_if<GraphPtr>(&value);
+    if (!sub || !has_expandable(**sub)) continue;
+    const auto captures = static_cast<size_t>(node.get_int("captures", 0));
+    const size_t n = std::min({captures, (*sub)->inputs.size(), node.inputs.size()});
+    for (size_t i = 0; i < n; i++) {
+      const TensorInfo& outer = info(node.inputs[node.inputs.size() - n + i]);
+      TensorInfo& inner = (*sub)->info((*sub)->inputs[(*sub)->inputs.size() - n + i]);
+      if (inner.dtype == DType::Undefined) inner = {outer.dtype, outer.shape, std::nullopt, nullptr};
+    }
+    expand(**sub);
+  }
+}
+
+TensorId GraphExpansion::new_tensor(const std::string& wish, TensorInfo type) {
+  if (!tensor_names_) {
+    tensor_names_.emplace();
+    for (const Tensor& t : graph_.tensors) tensor_names_->take(t.name);
+  }
+  known_.push_back(std::move(type));
+  return graph_.add_tensor(tensor_names_->make(wish));
+}
+
+std::string GraphExpansion::node_name(const std::string& wish) {
+  if (!node_names_) {
+    node_names_.emplace();
+    for (const Node& n : todo_) node_names_->take(n.name);
+  }
+  return node_names_->make(wish);
+}
+
+void expand(Graph& graph) { GraphExpansion(graph).run(); }
+
+}  // namespace ingot

@@ -1,0 +1,49 @@
+// RotaryEmbedding: pairs (a, b) of each head's first values are turned by the angle of the token's position,
+//   (a cos - b sin, a sin + b cos);
+// a pair is (x[i], x[i + n]) of 2n values, or with `interleaved` (x[2i], x[2i + 1]). The caches hold the angles' cosines
+// and sines by position, or, without position_ids, by token.
+#include "expansions/expander.h"
+
+namespace ingot {
+namespace {
+
+void expand_rotary_embedding(Expander& e) {
+  const TensorId input = e.in(0);
+  const int64_t rank = e.rank(input);
+  e.require(rank == 3 || rank == 4, "X is of rank {}, expected 3 or 4", rank);
+  const bool packed = rank == 3;  // [batch, seq, heads dim], otherwise [batch, heads, seq, dim]
+  TensorId x = input;
+  if (packed) {
+    const int64_t heads = e.node.need_int("num_heads"), width = e.number(input, 2);
+    e.require(heads > 0 && width % heads == 0, "{} heads do not divide {} values", heads, width);
+    x = e.reshape(input, {e.size(input, 0), e.size(input, 1), heads, width / heads});
+  }
+  const int64_t dim = e.number(x, 3), given = e.node.get_int("rotary_embedding_dim", 0);
+  const int64_t turned = given == 0 ? dim : given, half = turned / 2;
+  e.require(turned > 0 && turned <= dim && turned % 2 == 0, "{} of {} values cannot be turned in pairs", turned, dim);
+
+  auto cache = [&](size_t i) {
+    TensorId t = e.has(3) ? e.emit("Gather", {e.in(i), e.in(3)}) : e.in(i);
+    e.require(e.rank(t) == 3, "the cache of operand {} does not give one row per batch and token", i);
+    return e.unsqueeze(t, {packed ? 2 : 1});
+  };
+  const TensorId cos = cache(1), sin = cache(2);
+  const bool interleaved = e.node.get_int("interleaved", 0) != 0;
+  const TensorId a = interleaved ? e.slice(x, 3, 0, turned, 2) : e.slice(x, 3, 0, half);
+  const TensorId b = interleaved ? e.slice(x, 3, 1, turned, 2) : e.slice(x, 3, half, turned);
+  TensorId real = e.emit("Sub", {e.emit("Mul", {a, cos}), e.emit("Mul", {b, sin})});
+  TensorId imaginary = e.emit("Add", {e.emit("Mul", {a, sin}), e.emit("Mul", {b, cos})});
+  std::vector<TensorId> parts = {real, imaginary};
+  if (interleaved)
+    parts = {e.reshape(e.concat({e.unsqueeze(real, {4}), e.unsqueeze(imaginary, {4})}, 4),
+                       {e.size(x, 0), e.size(x, 1), e.size(x, 2), turned})};
+  if (turned < dim) parts.push_back(e.slice(x, 3, turned));
+  const TensorId y = e.concat(parts, 3);
+  e.result(0, packed ? e.reshape(y, {e.size(input, 0), e.size(input, 1), e.size(input, 2)}) : y);
+}
+
+}  // namespace
+
+void register_rotary_embedding(ExpansionRegistry& r) { r.add("RotaryEmbedding", expand_rotary_embedding); }
+
+}  // namespace ingot
