@@ -4,6 +4,7 @@
 
 #include "expansions/graph_expansion.h"
 #include "ops/op.h"
+#include "passes/passes.h"
 
 namespace ingot {
 namespace {
@@ -69,19 +70,15 @@ void GraphExpansion::add(Node node, std::vector<Node>& out) {
   out.push_back(std::move(node));
 }
 
-// What a subgraph captures has the type it has outside; its own inputs have those they are declared with.
 void GraphExpansion::enter_subgraphs(const Node& node) {
   for (const auto& [key, value] : node.attrs) {
     auto* sub = std::get_if<GraphPtr>(&value);
-    if (!sub || !has_expandable(**sub)) continue;
-    const auto captures = static_cast<size_t>(node.get_int("captures", 0));
-    const size_t n = std::min({captures, (*sub)->inputs.size(), node.inputs.size()});
-    for (size_t i = 0; i < n; i++) {
-      const TensorInfo& outer = info(node.inputs[node.inputs.size() - n + i]);
-      TensorInfo& inner = (*sub)->info((*sub)->inputs[(*sub)->inputs.size() - n + i]);
-      if (inner.dtype == DType::Undefined) inner = {outer.dtype, outer.shape, std::nullopt, nullptr};
-    }
-    expand(**sub);
+    if (!sub) continue;
+    bind_body(node, **sub, known_);
+    if (has_expandable(**sub))
+      expand(**sub);
+    else
+      infer_shapes(**sub);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <queue>
 
 #include "base/error.h"
+#include "base/unique_names.h"
 
 namespace ingot {
 
@@ -181,7 +182,11 @@ void Editor::finish() {
           if (--waiting[static_cast<size_t>(user)] == 0) ready.push(user);
   }
   if (order.size() != living) fail(ErrorKind::Internal, "a rewrite made a cycle in graph '{}'", graph.name);
-  for (Handle h : order) ordered.push_back(std::move(nodes_[static_cast<size_t>(h)]));
+  UniqueNames names;  // several new nodes may take their name from one old one
+  for (Handle h : order) {
+    ordered.push_back(std::move(nodes_[static_cast<size_t>(h)]));
+    ordered.back().name = names.make(ordered.back().name);
+  }
   graph.nodes = std::move(ordered);
   finished_ = true;
   remove_dead(graph);

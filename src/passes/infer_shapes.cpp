@@ -57,7 +57,9 @@ std::vector<BodyInput> formal_inputs(const Node& n, const std::vector<TensorInfo
   return out;
 }
 
-void infer_body(const Node& n, Graph& body, const std::vector<TensorInfo>& known) {
+}  // namespace
+
+void bind_body(const Node& n, Graph& body, const std::vector<TensorInfo>& known) {
   std::vector<BodyInput> given = formal_inputs(n, known);
   for (size_t i = own_inputs(n); i < n.inputs.size(); i++) {
     const TensorId t = n.inputs[i];
@@ -77,10 +79,7 @@ void infer_body(const Node& n, Graph& body, const std::vector<TensorInfo>& known
     else if (!given[i].shape_holds)
       info.shape.reset();
   }
-  infer_shapes(body);
 }
-
-}  // namespace
 
 void infer_shapes(Graph& graph) {
   std::vector<TensorInfo> known;
@@ -92,7 +91,10 @@ void infer_shapes(Graph& graph) {
   try {
     for (const Node& node : graph.nodes) {
       for (const auto& [attr, value] : node.attrs)
-        if (const auto* body = std::get_if<GraphPtr>(&value)) infer_body(node, **body, known);
+        if (const auto* body = std::get_if<GraphPtr>(&value)) {
+          bind_body(node, **body, known);
+          infer_shapes(**body);
+        }
       std::vector<TensorInfo> out = infer_node(graph, node, known, false);
       for (size_t i = 0; i < node.outputs.size(); i++)
         if (node.outputs[i] != kNoTensor) known[static_cast<size_t>(node.outputs[i])] = std::move(out[i]);

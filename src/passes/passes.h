@@ -9,6 +9,8 @@ namespace ingot {
 // Types, shapes and small integer values of every tensor that a node makes. What the model declares about them is
 // not trusted. Precondition: inputs and constants have their types.
 void infer_shapes(Graph&);
+// Types of the inputs of a subgraph of `node`, from those of the node's operands.
+void bind_body(const Node& node, Graph& body, const std::vector<TensorInfo>& known);
 
 // Nodes whose results are known become constants: integer values told by shapes, and nodes with only constant
 // operands, which are executed. Precondition: infer_shapes. True when something was folded.

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator", "light")
 
@@ -37,7 +38,7 @@ def model_of(case: Any) -> onnx.ModelProto:
 def model_path(case: Any) -> Path:
     """On disk; cases in memory have none."""
     if case.kind == "real":
-        return Path(onnx.__file__).parent / "backend/test/data/light" / f"{case.model_name}.onnx"
+        return Path(onnx.__file__).parent.parent / str(case.url)
     return Path(case.model_dir) / "model.onnx"
 
 
@@ -65,12 +66,15 @@ def data_sets(case: Any, model: onnx.ModelProto) -> list[tuple[list[Any], list[A
     """Inputs and expected outputs: in memory for node cases, beside the model for the others."""
     if case.data_sets is not None:
         return [([as_value(i) for i in inputs], [as_value(o) for o in outputs]) for inputs, outputs in case.data_sets]
-    folder = model_path(case).parent
-    pattern = f"{case.model_name}_test_data_set_*" if case.kind == "real" else "test_data_set_*"
     weights = {t.name for t in model.graph.initializer}
-    ports = {"input": [i for i in model.graph.input if i.name not in weights], "output": list(model.graph.output)}
+    inputs = [i for i in model.graph.input if i.name not in weights]
+    path = model_path(case)
+    if case.kind == "real":  # inputs are made by a rule, one output is kept beside the model
+        given = [Runner.generate_dummy_data(i, seed=0, name=case.model_name, random=False) for i in inputs]
+        return [(given, [read_value(path.with_name(f"{path.stem}_output_0.pb"), model.graph.output[0])])]
+    ports = {"input": inputs, "output": list(model.graph.output)}
     sets = []
-    for data in sorted(folder.glob(pattern)):
+    for data in sorted(path.parent.glob("test_data_set_*")):
         read = {}
         for prefix, known in ports.items():
             files = sorted(data.glob(f"{prefix}_*.pb"), key=lambda p: int(p.stem.split("_")[-1]))
