@@ -29,7 +29,11 @@ class Pipeline {
   // Shapes make values known and values make shapes known.
   void fold() {
     pass("infer_shapes", infer_shapes);
-    for (int round = 0; round < kMaxFoldRounds && fold_constants(graph_); round++) pass("infer_shapes", infer_shapes);
+    for (int round = 0; round < kMaxFoldRounds; round++) {
+      const bool folded = fold_constants(graph_), inlined = inline_if(graph_);
+      if (!folded && !inlined) break;
+      pass("infer_shapes", infer_shapes);
+    }
     check("fold_constants");
   }
 

@@ -1,0 +1,193 @@
+"""If, Loop, Scan, sequences, optionals and strings in models as users write them: nested, capturing, in every mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import ingot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+F, I64, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def value(name: str, dtype: int, shape: list[Any] | None = None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def graph(nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: dict[str, Any] | None = None) -> Any:
+    tensors = [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in (weights or {}).items()]
+    return helper.make_graph(nodes, "g", inputs, outputs, tensors)
+
+
+def save(tmp_path: Path, g: onnx.GraphProto) -> Path:
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(g, opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    return path
+
+
+def all_ways(path: Path, tmp_path: Path, inputs: dict[str, Any]) -> list[dict[str, Any]]:
+    """In process, without optimisation, through IR and through a library."""
+    compiled = ingot.compile(path)
+    compiled.save(tmp_path / "ir")
+    compiled.emit(tmp_path / "model.so")
+    graphs = [compiled, ingot.compile(path, opt_level=0), ingot.load(tmp_path / "ir"), ingot.load(tmp_path / "model.so")]
+    return [g.inference(inputs) for g in graphs]
+
+
+def doubling_loop() -> onnx.GraphProto:
+    """y = x doubled n times plus a captured bias each time; all turns collected."""
+    body = graph(
+        [
+            helper.make_node("Add", ["v", "v"], ["twice"]),
+            helper.make_node("Add", ["twice", "bias"], ["next"]),
+            helper.make_node("Identity", ["next"], ["seen"]),
+            helper.make_node("Identity", ["cond"], ["go"]),
+        ],
+        [value("i", I64, []), value("cond", B, []), value("v", F, None)],
+        [value("go", B, []), value("next", F, None), value("seen", F, None)],
+    )
+    return graph(
+        [helper.make_node("Loop", ["n", "", "x"], ["y", "all"], body=body)],
+        [value("n", I64, []), value("x", F, ["b", 3]), value("bias", F, [3])],
+        [value("y", F, None), value("all", F, None)],
+    )
+
+
+@pytest.mark.parametrize("turns", [0, 1, 4])
+def test_loop_carries_captures_and_collects(tmp_path: Path, turns: int) -> None:
+    path = save(tmp_path, doubling_loop())
+    bias = np.array([1, 2, 3], np.float32)
+    expected, seen = X, []
+    for _ in range(turns):
+        expected = expected * 2 + bias
+        seen.append(expected)
+    for out in all_ways(path, tmp_path, {"n": np.array(turns), "x": X, "bias": bias}):
+        np.testing.assert_allclose(out["y"], expected)
+        assert out["all"].shape[0] == turns
+        if turns:
+            np.testing.assert_allclose(out["all"], np.stack(seen))
+
+
+def test_one_compiled_loop_serves_any_batch(tmp_path: Path) -> None:
+    compiled = ingot.compile(save(tmp_path, doubling_loop()))
+    for batch in (1, 5, 2, 0):
+        x = np.ones((batch, 3), np.float32)
+        out = compiled.inference({"n": np.array(2), "x": x, "bias": np.zeros(3, np.float32)})
+        np.testing.assert_allclose(out["y"], 4 * x)
+
+
+def nested_if() -> onnx.GraphProto:
+    """The sum's sign chooses a branch; inside one, its size chooses again. All branches capture x."""
+
+    def branch(op: str, name: str) -> onnx.GraphProto:
+        return graph([helper.make_node(op, ["x"], [name])], [], [value(name, F, None)])
+
+    inner = graph(
+        [
+            helper.make_node("Less", ["total", "limit"], ["small"]),
+            helper.make_node("If", ["small"], ["p"], then_branch=branch("Neg", "p1"), else_branch=branch("Exp", "p2")),
+        ],
+        [],
+        [value("p", F, None)],
+        {"limit": np.float32(10)},
+    )
+    return graph(
+        [
+            helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+            helper.make_node("Greater", ["total", "zero"], ["positive"]),
+            helper.make_node("If", ["positive"], ["y"], then_branch=inner, else_branch=branch("Abs", "q")),
+            helper.make_node("Mul", ["y", "two"], ["z"]),
+        ],
+        [value("x", F, ["a", "b"])],
+        [value("z", F, None)],
+        {"zero": np.float32(0), "two": np.float32(2)},
+    )
+
+
+@pytest.mark.parametrize(("x", "expected"), [(X / 10, -X / 5), (X, 2 * np.exp(X)), (-X, 2 * X)])
+def test_if_chooses_by_data(tmp_path: Path, x: Any, expected: Any) -> None:
+    for out in all_ways(save(tmp_path, nested_if()), tmp_path, {"x": x}):
+        np.testing.assert_allclose(out["z"], expected, rtol=1e-6)
+
+
+def test_if_with_a_constant_condition_is_no_branch(tmp_path: Path) -> None:
+    g = nested_if()
+    del g.node[1]
+    g.initializer.append(onnx.numpy_helper.from_array(np.array(False), "positive"))
+    compiled = ingot.compile(save(tmp_path, g))
+    assert "If" not in {node.op for node in compiled.nodes}
+    np.testing.assert_allclose(compiled.inference([-X])["z"], 2 * X)
+
+
+def test_what_follows_data_sized_results_is_planned_again(tmp_path: Path) -> None:
+    g = graph(
+        [
+            helper.make_node("NonZero", ["x"], ["at"]),
+            helper.make_node("Transpose", ["at"], ["index"]),
+            helper.make_node("GatherND", ["x", "index"], ["kept"]),
+            helper.make_node("Mul", ["kept", "kept"], ["y"]),
+        ],
+        [value("x", F, [2, 3])],
+        [value("y", F, None)],
+    )
+    compiled = ingot.compile(save(tmp_path, g))
+    for x in (X, np.zeros_like(X), X - 3):
+        np.testing.assert_allclose(compiled.inference([x])["y"], x[x != 0] ** 2)
+
+
+def test_sequences_strings_and_optionals_cross_every_border(tmp_path: Path) -> None:
+    sequence = helper.make_tensor_sequence_value_info
+    g = graph(
+        [
+            helper.make_node("SequenceInsert", ["words", "word"], ["more"]),
+            helper.make_node("SequenceLength", ["more"], ["count"]),
+            helper.make_node("ConcatFromSequence", ["more"], ["joined"], axis=0),
+            helper.make_node("StringConcat", ["joined", "mark"], ["loud"]),
+            helper.make_node("Equal", ["joined", "word"], ["same"]),
+        ],
+        [sequence("words", TensorProto.STRING, None), value("word", TensorProto.STRING, [1])],
+        [
+            sequence("more", TensorProto.STRING, None),
+            value("count", I64, []),
+            value("loud", TensorProto.STRING, None),
+            value("same", B, None),
+        ],
+        {"mark": np.array(["!"], dtype=object)},
+    )
+    words = [np.array(["na\u00efve"], dtype=object), np.array(["b", "c"], dtype=object)]
+    for out in all_ways(save(tmp_path, g), tmp_path, {"words": words, "word": np.array(["b"], dtype=object)}):
+        assert [list(w) for w in out["more"]] == [["na\u00efve"], ["b", "c"], ["b"]]
+        assert out["count"] == 3
+        assert list(out["loud"]) == ["na\u00efve!", "b!", "c!", "b!"]
+        assert list(out["same"]) == [False, True, False, True]
+
+
+def test_wrong_kinds_of_input_are_refused(tmp_path: Path) -> None:
+    g = graph(
+        [helper.make_node("SequenceAt", ["s", "i"], ["y"])],
+        [helper.make_tensor_sequence_value_info("s", F, None), value("i", I64, [])],
+        [value("y", F, None)],
+    )
+    compiled = ingot.compile(save(tmp_path, g))
+    np.testing.assert_array_equal(compiled.inference([[X, X + 1], np.array(-1)])["y"], X + 1)
+    with pytest.raises(ingot.InvalidInputError, match="'s'.*not a list"):
+        compiled.inference([X, np.array(0)])
+    with pytest.raises(ingot.InvalidInputError, match="'s' must be a sequence of tensors of f32"):
+        compiled.inference([[X.astype(np.int32)], np.array(0)])
+    with pytest.raises(ingot.InvalidInputError, match=r"SequenceAt.*position 2 is outside \[-2, 1\]"):
+        compiled.inference([[X, X], np.array(2)])
+
+
+def test_a_body_that_does_not_fit_its_node_is_refused(tmp_path: Path) -> None:
+    g = doubling_loop()
+    del g.node[0].attribute[0].g.output[2]
+    with pytest.raises(ingot.InvalidModelError, match="Loop.*carries 1 values and gives 2 results, its body gives 2"):
+        ingot.compile(save(tmp_path, g))
