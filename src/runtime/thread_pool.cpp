@@ -50,6 +50,8 @@ struct alignas(64) Signal {
   }
 };
 
+// A job is open while there may be work left in it. Workers that wake up in time join it; those that do not are not
+// waited for, so that a busy machine costs the help, not the time until help wakes up.
 class Pool {
  public:
   void run(int64_t units, int64_t piece, int threads, RangeFn fn, void* context) {
@@ -60,10 +62,11 @@ class Pool {
     piece_ = piece;
     helpers_ = threads - 1;
     next_.store(0, std::memory_order_relaxed);
-    running_.word.store(static_cast<uint32_t>(workers_), std::memory_order_relaxed);
+    job_.word.store(kOpen, std::memory_order_release);
     go_.set(go_.word.load(std::memory_order_relaxed) + 1);
     work(0);
-    for (uint32_t left; (left = running_.word.load(std::memory_order_acquire)) != 0;) running_.wait_while(left);
+    job_.word.fetch_and(~kOpen, std::memory_order_acq_rel);
+    for (uint32_t inside; (inside = job_.word.load(std::memory_order_acquire)) != 0;) job_.wait_while(inside);
   }
 
  private:
@@ -80,10 +83,16 @@ class Pool {
     while (true) {
       go_.wait_while(seen);
       seen = go_.word.load(std::memory_order_acquire);
+      if (!join()) continue;
       if (worker <= helpers_) work(worker);
-      if (running_.word.fetch_sub(1, std::memory_order_acq_rel) == 1 && running_.sleepers.load())
-        futex_wake(running_.word);
+      if (job_.word.fetch_sub(1) == 1 && job_.sleepers.load()) futex_wake(job_.word);
     }
+  }
+  bool join() {
+    uint32_t v = job_.word.load(std::memory_order_acquire);
+    while (v & kOpen)
+      if (job_.word.compare_exchange_weak(v, v + 1, std::memory_order_acq_rel)) return true;
+    return false;
   }
   void work(int worker) {
     while (true) {
@@ -119,7 +128,8 @@ class Pool {
   int workers() const { return workers_; }
 
  private:
-  Signal go_, running_;
+  static constexpr uint32_t kOpen = 1u << 31;
+  Signal go_, job_;  // job_: kOpen, and the number of workers inside
   RangeFn fn_ = nullptr;
   void* context_ = nullptr;
   int64_t units_ = 0, piece_ = 1;
