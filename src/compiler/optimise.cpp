@@ -79,7 +79,13 @@ class Pipeline {
 void optimise_subgraphs(Graph& graph, const CompileOptions& options, FusionReport* report) {
   for (Node& n : graph.nodes)
     for (auto& [key, value] : n.attrs)
-      if (auto* sub = std::get_if<GraphPtr>(&value)) optimise(**sub, options, report);
+      if (auto* sub = std::get_if<GraphPtr>(&value)) {
+        auto copy = std::make_shared<Graph>(**sub);
+        in_body(n, [&] {
+          optimise(*copy, options, report);
+          *sub = copy;
+        });
+      }
 }
 
 // A name that is no fusion is a mistake of the caller, not a wish that is already granted.

@@ -75,10 +75,7 @@ void GraphExpansion::enter_subgraphs(const Node& node) {
     auto* sub = std::get_if<GraphPtr>(&value);
     if (!sub) continue;
     bind_body(node, **sub, known_);
-    if (has_expandable(**sub))
-      expand(**sub);
-    else
-      infer_shapes(**sub);
+    in_body(node, [&] { has_expandable(**sub) ? expand(**sub) : infer_shapes(**sub); });
   }
 }
 

@@ -93,7 +93,7 @@ void infer_shapes(Graph& graph) {
       for (const auto& [attr, value] : node.attrs)
         if (const auto* body = std::get_if<GraphPtr>(&value)) {
           bind_body(node, **body, known);
-          infer_shapes(**body);
+          in_body(node, [&] { infer_shapes(**body); });
         }
       std::vector<TensorInfo> out = infer_node(graph, node, known, false);
       for (size_t i = 0; i < node.outputs.size(); i++)

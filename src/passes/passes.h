@@ -2,6 +2,7 @@
 // expect a graph that verifies and leave one that does, without dead nodes. Those that read shapes work with what
 // infer_shapes has found so far; a tensor they add carries its own type and shape.
 #pragma once
+#include "base/error.h"
 #include "graph/graph.h"
 
 namespace ingot {
@@ -11,6 +12,17 @@ namespace ingot {
 void infer_shapes(Graph&);
 // Types of the inputs of a subgraph of `node`, from those of the node's operands.
 void bind_body(const Node& node, Graph& body, const std::vector<TensorInfo>& known);
+// Calls work() for a subgraph of `node`. A branch of an If may make no sense for the shapes at hand and never be taken:
+// then it is left as it is, and says what is wrong if it is run.
+template <class Work>
+void in_body(const Node& node, const Work& work) {
+  if (!node.is("If")) return work();
+  try {
+    work();
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::InvalidModel) throw;
+  }
+}
 
 // Nodes whose results are known become constants: integer values told by shapes, and nodes with only constant
 // operands, which are executed. Precondition: infer_shapes. True when something was folded.
