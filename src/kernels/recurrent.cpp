@@ -172,7 +172,7 @@ void step_lstm(const Cell<T>& s, const bool* active) {
     add_peephole(s, out, c, 1);
     activate(s.function[0], s.clip(), out, n);
     for (int64_t i = 0; i < n; i++) h[i] = c[i];
-    activate(s.function[2], s.clip(), h, n);
+    activate(s.function[2], T(__builtin_inf()), h, n);
     for (int64_t i = 0; i < n; i++) h[i] *= out[i];
   }
 }

@@ -6,7 +6,8 @@
 //         h' = (1 - z) n + z h
 //   LSTM  i = f(x_i + R_i h + p_i c + b_i),  f = f(... + p_f c),  n = g(...),  c' = f c + i n,
 //         o = f(... + p_o c'),  h' = o h(c')                        with input_forget:  f = 1 - i
-// Rows of W, R and b are in ONNX's order: z r h; i o f c. Inputs of activations are clipped to [-clip, clip].
+// Rows of W, R and b are in ONNX's order: z r h; i o f c. The inputs of gates (not c') are clipped to
+// [-clip, clip].
 //
 // Operands: xw [dirs, rows, gates * hidden], R [dirs, gates * hidden, hidden], B [dirs, 2 * gates * hidden], lengths
 // [batch] (i32), h0, c0, P [dirs, 3 * hidden], Y, Y_h, Y_c; all but xw and R may be null. Past the end of a sequence
