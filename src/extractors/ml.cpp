@@ -167,22 +167,26 @@ void linear_regressor(Rewriter& r) {
   r.drop();
 }
 
-// One row of coefficients decides between two classes: the scores are those of -s and s.
+// One row of coefficients decides between two classes: the scores are 1 - s and s, logistic ones those of -s and s.
 void linear_classifier(Rewriter& r) {
   const auto labels = class_labels(r, "classlabels_ints");
   const auto b = r.node.get_floats("intercepts");
   const int64_t rows = b.empty() ? std::ssize(labels) : std::ssize(b);
   const std::string transform = r.node.get_string("post_transform", "NONE");
-  TensorId scores = linear(r, rows);
-  TensorId index;
+  const TensorId scores = linear(r, rows);
+  TensorId index, result;
   if (rows == 1 && labels.size() == 2) {
     index = cast_to(r, r.emit("Squeeze", {r.emit("Greater", {scores, scalar(r, 0)}), r.ints({1}, "axes")}), DType::I64);
-    scores = r.emit("Concat", {r.emit("Neg", {scores}), scores}, {{"axis", int64_t{1}}});
+    const bool logistic = transform == "LOGISTIC";
+    const TensorId other = logistic ? r.emit("Neg", {scores}) : r.emit("Sub", {scalar(r, 1), scores});
+    result = r.emit("Concat", {other, scores}, {{"axis", int64_t{1}}});
+    if (logistic) result = r.emit("Sigmoid", {result});
   } else {
     index = r.emit("ArgMax", {scores}, {{"axis", int64_t{1}}, {"keepdims", int64_t{0}}});
+    result = post_transformed(r, scores, transform);
   }
   set_result(r, 0, labels_at(r, labels, index));
-  set_result(r, 1, post_transformed(r, scores, transform));
+  set_result(r, 1, result);
   r.drop();
 }
 

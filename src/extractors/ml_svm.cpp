@@ -160,16 +160,13 @@ void pairwise(Rewriter& r, const std::vector<int64_t>& labels, const std::vector
   const TensorId scores = r.emit("Add", {r.emit("MatMul", {k, pair_coefficients(r, per_class, vectors)}),
                                          doubles(r, rho, {static_cast<int64_t>(pairs)}, "rho")});
   const bool likely = !r.node.get_floats("prob_a").empty();
-  TensorId result = scores, best;
-  if (likely) {
-    const TensorId p = pair_probabilities(r, scores, pairs);
-    result = r.emit("Couple", {p}, {{"classes", static_cast<int64_t>(classes)}}, "ingot");
-    best = r.emit("ArgMax", {result}, {{"axis", int64_t{1}}, {"keepdims", int64_t{0}}});
-  } else {
-    best = winner(r, scores, classes);
-    if (classes == 2) result = r.emit("Concat", {scores, r.emit("Neg", {scores})}, {{"axis", int64_t{1}}});
-  }
-  set_result(r, 0, labels_at(r, labels, best));
+  TensorId result = scores;
+  if (likely)
+    result = r.emit("Couple", {pair_probabilities(r, scores, pairs)}, {{"classes", static_cast<int64_t>(classes)}},
+                    "ingot");
+  else if (classes == 2)
+    result = r.emit("Concat", {r.emit("Neg", {scores}), scores}, {{"axis", int64_t{1}}});
+  set_result(r, 0, labels_at(r, labels, winner(r, scores, classes)));
   const TensorId z = cast_to(r, result, DType::F32);
   set_result(r, 1, post_transformed(r, z, r.node.get_string("post_transform", "NONE")));
   r.drop();

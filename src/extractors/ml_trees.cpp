@@ -205,23 +205,28 @@ void regressor(Rewriter& r) {
   r.drop();
 }
 
-// All votes go to one of two classes: its score s decides. With weights that are probabilities (none is negative) the
-// scores are 1 - s and s, otherwise -s and s.
-void one_score(Rewriter& r, const Trees& trees, const std::vector<int64_t>& labels, const std::string& transform) {
+// All votes go to one of two classes: its score s decides, against 1/2 where no weight is negative (they are
+// probabilities), otherwise against 0. Votes for the first class count for the second, and the first gets the
+// complement: 1 - s, or -s. Votes for the second leave the first at 0.
+void one_score(Rewriter& r, const Trees& trees, const std::vector<int64_t>& labels, const std::string& transform,
+               bool for_first) {
   bool positive = true;
   for (const auto& [leaf, votes] : trees.votes)
     for (const Vote& v : votes) positive &= v.weight >= 0;
   const TensorId s = emit_trees(r, trees, false);
-  const TensorId limit = floats(r, {positive ? 0.5f : 0.f}, {}, "limit"), one = floats(r, {1}, {}, "one");
+  const TensorId limit = floats(r, {positive ? 0.5f : 0.f}, {}, "limit");
   const TensorId above = r.emit("Squeeze", {r.emit("Greater", {s, limit}), r.ints({1}, "axes")});
   set_result(r, 0, labels_at(r, labels, cast_to(r, above, DType::I64)));
-  std::vector<TensorId> scores;
-  if (positive)
-    scores = {r.emit("Sub", {one, s}), s};
+  TensorId first;
+  if (!for_first)
+    first = r.emit("Mul", {s, floats(r, {0}, {}, "zero")});
+  else if (positive && transform != "LOGISTIC")
+    first = r.emit("Sub", {floats(r, {1}, {}, "one"), s});
   else
-    scores = {r.emit("Neg", {s}), s};
-  const TensorId both = r.emit("Concat", scores, {{"axis", int64_t{1}}});
-  set_result(r, 1, positive || transform != "LOGISTIC" ? both : r.emit("Sigmoid", {both}));
+    first = r.emit("Neg", {s});
+  const TensorId both = r.emit("Concat", {first, s}, {{"axis", int64_t{1}}});
+  const bool transforms = !for_first || transform == "LOGISTIC";
+  set_result(r, 1, transforms ? post_transformed(r, both, transform) : both);
   r.drop();
 }
 
@@ -237,12 +242,12 @@ void classifier(Rewriter& r) {
   for (const auto& [leaf, votes] : trees.votes)
     for (const Vote& v : votes) voted.insert(v.target);
   if (labels.size() == 2 && voted.size() == 1) {
-    const bool base_of_class = trees.base.size() == 2;
-    if (base_of_class) trees.base = {trees.base[static_cast<size_t>(std::clamp<int64_t>(*voted.begin(), 0, 1))]};
+    const bool for_first = *voted.begin() == 0;
+    if (trees.base.size() == 2) trees.base = {trees.base[for_first ? 0 : 1]};
     for (auto& [leaf, votes] : trees.votes)
       for (Vote& v : votes) v.target = 0;
     trees.targets = 1;
-    return one_score(r, trees, labels, transform);
+    return one_score(r, trees, labels, transform, for_first);
   }
   const TensorId scores = emit_trees(r, trees, false);
   const TensorId best = r.emit("ArgMax", {scores}, {{"axis", int64_t{1}}, {"keepdims", int64_t{0}}});

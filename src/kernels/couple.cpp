@@ -51,11 +51,6 @@ extern "C" KernelStatus ingot_couple(const KernelCall* call) {
   for (int64_t row = call->begin; row < call->end; row++) {
     const double* r = static_cast<const double*>(call->operand[0]) + row * (n * (n - 1) / 2);
     double* p = static_cast<double*>(call->operand[1]) + row * n;
-    if (n == 2) {
-      p[0] = r[0];
-      p[1] = 1 - r[0];
-      continue;
-    }
     fill_matrix(r, n, q);
     solve(q, n, q + n * n, p);
   }
