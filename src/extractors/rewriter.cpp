@@ -28,9 +28,11 @@ Node Rewriter::make(const std::string& op, std::vector<TensorId> inputs, Attribu
   return n;
 }
 
-TensorId Rewriter::emit(const std::string& op, std::vector<TensorId> inputs, AttributeMap attrs) {
+TensorId Rewriter::emit(const std::string& op, std::vector<TensorId> inputs, AttributeMap attrs,
+                        const std::string& domain) {
   const TensorId result = graph.add_tensor(tensor_name(op));
   before_.push_back(make(op, std::move(inputs), std::move(attrs)));
+  before_.back().domain = domain;
   before_.back().outputs = {result};
   return result;
 }

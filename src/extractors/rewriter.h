@@ -26,7 +26,8 @@ class Rewriter {
   int64_t version = 0;  // of the opset the node was written in
 
   // A new node in front of `node`; its only result.
-  TensorId emit(const std::string& op, std::vector<TensorId> inputs, AttributeMap attrs = {});
+  TensorId emit(const std::string& op, std::vector<TensorId> inputs, AttributeMap attrs = {},
+                const std::string& domain = {});
   // A new node behind `node`, making `outputs`.
   void emit_after(const std::string& op, std::vector<TensorId> inputs, std::vector<TensorId> outputs,
                   AttributeMap attrs = {});
@@ -94,5 +95,8 @@ RuleTable other_rules();
 RuleTable experimental_rules();
 RuleTable microsoft_rules();
 RuleTable microsoft_quantized_rules();
+RuleTable ml_rules();
+RuleTable ml_tree_rules();
+RuleTable ml_svm_rules();
 
 }  // namespace ingot

@@ -66,7 +66,10 @@ INGOT_INLINE uint32_t encode_float(double x, const FloatFormat& f, bool saturate
   const uint32_t nan = f.specials == Specials::Fnuz ? 1u << (f.exponent + f.mantissa)
                        : f.specials == Specials::Fn ? largest + 1
                                                     : quiet;
-  if (x != x) return f.specials == Specials::Finite ? largest : f.specials == Specials::Fnuz ? nan : sign | nan;
+  if (x != x) {  // without a NaN: minus zero, which is the NaN of Fnuz
+    const bool unsigned_nan = f.specials == Specials::Fnuz || f.specials == Specials::Finite;
+    return unsigned_nan ? 1u << (f.exponent + f.mantissa) : sign | nan;
+  }
   const double a = __builtin_fabs(x);
   int e = int(__builtin_bit_cast(uint64_t, a) >> 52) - 1023;
   if (e < 1 - f.bias) e = 1 - f.bias;

@@ -2,6 +2,7 @@
 
 #include "base/dtype.h"
 #include "kernels/ewise_rows.h"
+#include "kernels/pack.h"
 
 namespace ingot::kernel {
 namespace {
@@ -55,6 +56,54 @@ void add_product(const T* r, const T* v, int64_t hidden, int64_t rows, int64_t m
   if (members) add_rows<T, 1>(r, v, hidden, rows, out, out_stride);
 }
 
+constexpr int kVectors = kRecurrentPanel / kLanes;
+
+// out[m][column] += sum_k v[m][k] panel[k][column]  for Panels neighbouring panels, of which `columns` columns count.
+template <int Panels, int Members>
+INGOT_INLINE void add_panels(const float* panel, const float* v, int64_t hidden, int64_t columns, float* out,
+                             int64_t out_stride) {
+  VF acc[Members][Panels * kVectors];
+  for (int m = 0; m < Members; m++)
+    INGOT_UNROLL for (int j = 0; j < Panels * kVectors; j++) acc[m][j] = VF(0.f);
+  for (int64_t k = 0; k < hidden; k++) {
+    VF x[Members];
+    INGOT_UNROLL for (int m = 0; m < Members; m++) x[m] = VF(v[m * hidden + k]);
+    INGOT_UNROLL for (int j = 0; j < Panels * kVectors; j++) {
+      const int64_t start = j / kVectors * hidden * kRecurrentPanel + j % kVectors * kLanes;
+      const VF w = load(panel + start + k * kRecurrentPanel);
+      INGOT_UNROLL for (int m = 0; m < Members; m++) acc[m][j] += x[m] * w;
+    }
+  }
+  for (int m = 0; m < Members; m++)
+    INGOT_UNROLL for (int j = 0; j < Panels * kVectors; j++) {
+      float* to = out + m * out_stride + j * kLanes;
+      const int64_t left = columns - j * kLanes;
+      if (left > 0) store_partial(to, load_partial(to, left) + acc[m][j], left);
+    }
+}
+
+// One gate.
+template <int Panels, int Members>
+__attribute__((noinline)) void add_gate(const float* packed, const float* v, int64_t hidden, float* out,
+                                        int64_t out_stride) {
+  int64_t c = 0;
+  for (; c + (Panels - 1) * kRecurrentPanel < hidden; c += Panels * kRecurrentPanel)
+    add_panels<Panels, Members>(packed + c * hidden, v, hidden, hidden - c, out + c, out_stride);
+  for (; c < hidden; c += kRecurrentPanel)
+    add_panels<1, Members>(packed + c * hidden, v, hidden, hidden - c, out + c, out_stride);
+}
+
+void add_packed(const float* packed, const float* v, int64_t hidden, int64_t members, float* out, int64_t out_stride) {
+  if (members == 4)
+    add_gate<1, 4>(packed, v, hidden, out, out_stride);
+  else if (members == 3)
+    add_gate<1, 3>(packed, v, hidden, out, out_stride);
+  else if (members == 2)
+    add_gate<2, 2>(packed, v, hidden, out, out_stride);
+  else
+    add_gate<4, 1>(packed, v, hidden, out, out_stride);
+}
+
 // x = f(clip(x)) over n elements; f is inlined once for each activation.
 template <class T, class F>
 INGOT_INLINE void map(T* x, int64_t n, T clip, F f) {
@@ -106,12 +155,23 @@ struct Cell {
   int64_t width() const { return p.kind * p.hidden; }
   T clip() const { return T(p.clip); }
   T* gate(int64_t m, int64_t g) const { return gates + m * width() + g * p.hidden; }
+  // out[m] += R v[m] for `count` gates from the first on.
+  void add(int64_t first, int64_t count, const T* v, T* out, int64_t out_stride) const {
+    const int64_t n = p.hidden;
+    if constexpr (sizeof(T) == sizeof(float))
+      if (p.packed) {
+        const int64_t size = div_up(n, kRecurrentPanel) * kRecurrentPanel * n;
+        for (int64_t g = 0; g < count; g++) add_packed(r + (first + g) * size, v, n, members, out + g * n, out_stride);
+        return;
+      }
+    add_product(r + first * n * n, v, n, count * n, members, out, out_stride);
+  }
 };
 
 template <class T>
 void step_rnn(const Cell<T>& s, const bool* active) {
   const int64_t n = s.p.hidden;
-  add_product(s.r, s.h, n, n, s.members, s.gates, n);
+  s.add(0, 1, s.h, s.gates, n);
   for (int64_t m = 0; m < s.members; m++) {
     if (!active[m]) continue;
     activate(s.function[0], s.clip(), s.gate(m, 0), n);
@@ -122,18 +182,17 @@ void step_rnn(const Cell<T>& s, const bool* active) {
 template <class T>
 void step_gru(const Cell<T>& s, const bool* active) {
   const int64_t n = s.p.hidden;
-  const T* rn = s.r + 2 * n * n;
   const T* wb = s.b ? s.b + 2 * n : nullptr;  // the bias of n: of W, and 3 n later of R
-  add_product(s.r, s.h, n, 2 * n, s.members, s.gates, s.width());
+  s.add(0, 2, s.h, s.gates, s.width());
   for (int64_t m = 0; m < s.members; m++) activate(s.function[0], s.clip(), s.gate(m, 0), 2 * n);
   const bool before = s.p.linear_before_reset;
   for (int64_t m = 0; m < s.members; m++)
     for (int64_t i = 0; i < n; i++)
       s.reset[m * n + i] = before ? (wb ? wb[3 * n + i] : T(0)) : s.gate(m, 1)[i] * s.h[m * n + i];
   if (before)
-    add_product(rn, s.h, n, n, s.members, s.reset, n);
+    s.add(2, 1, s.h, s.reset, n);
   else
-    add_product(rn, s.reset, n, n, s.members, s.gate(0, 2), s.width());
+    s.add(2, 1, s.reset, s.gate(0, 2), s.width());
   for (int64_t m = 0; m < s.members; m++) {
     if (!active[m]) continue;
     const T* z = s.gate(m, 0);
@@ -154,7 +213,7 @@ void add_peephole(const Cell<T>& s, T* gate, const T* c, int64_t which) {
 template <class T>
 void step_lstm(const Cell<T>& s, const bool* active) {
   const int64_t n = s.p.hidden;
-  add_product(s.r, s.h, n, 4 * n, s.members, s.gates, s.width());
+  s.add(0, 4, s.h, s.gates, s.width());
   for (int64_t m = 0; m < s.members; m++) {
     if (!active[m]) continue;
     T *in = s.gate(m, 0), *out = s.gate(m, 1), *forget = s.gate(m, 2), *cell = s.gate(m, 3);
@@ -172,7 +231,7 @@ void step_lstm(const Cell<T>& s, const bool* active) {
     add_peephole(s, out, c, 1);
     activate(s.function[0], s.clip(), out, n);
     for (int64_t i = 0; i < n; i++) h[i] = c[i];
-    activate(s.function[2], s.clip(), h, n);
+    activate(s.function[2], T(__builtin_inf()), h, n);
     for (int64_t i = 0; i < n; i++) h[i] *= out[i];
   }
 }
@@ -193,7 +252,8 @@ KernelStatus run_block(const KernelCall* call, const RecurrentParams& p, int64_t
   const auto operand = [&](int i) { return static_cast<T*>(call->operand[i]); };
   const int64_t n = p.hidden, width = p.kind * n;
   const bool backward = dir == 1 || p.reverse;
-  Cell<T> s{p, p.function[dir], operand(1) + dir * width * n, nullptr, nullptr, 0, nullptr, nullptr, nullptr, nullptr};
+  const int64_t r_size = p.packed ? recurrent_panels(p) * kRecurrentPanel * n : width * n;
+  Cell<T> s{p, p.function[dir], operand(1) + dir * r_size, nullptr, nullptr, 0, nullptr, nullptr, nullptr, nullptr};
   if (operand(2)) s.b = operand(2) + dir * 2 * width;
   if (operand(6)) s.peephole = operand(6) + dir * 3 * n;
   s.members = p.batch - first < kRecurrentBlock ? p.batch - first : kRecurrentBlock;
@@ -247,6 +307,18 @@ KernelStatus run_block(const KernelCall* call, const RecurrentParams& p, int64_t
 }
 
 }  // namespace
+
+extern "C" KernelStatus ingot_recurrent_pack(const KernelCall* call) {
+  const auto& p = *reinterpret_cast<const RecurrentParams*>(call->param);
+  const int64_t n = p.hidden, panels = div_up(n, kRecurrentPanel);
+  for (int64_t u = call->begin; u < call->end; u++) {
+    const int64_t gate = u / panels, column = u % panels * kRecurrentPanel;
+    pack_panel<kRecurrentPanel>(static_cast<float*>(call->operand[1]) + u * kRecurrentPanel * n,
+                                static_cast<const float*>(call->operand[0]) + (gate * n + column) * n, n, n - column,
+                                1, n);
+  }
+  return kOk;
+}
 
 extern "C" KernelStatus ingot_recurrent(const KernelCall* call) {
   const auto& p = *reinterpret_cast<const RecurrentParams*>(call->param);

@@ -6,11 +6,15 @@
 //         h' = (1 - z) n + z h
 //   LSTM  i = f(x_i + R_i h + p_i c + b_i),  f = f(... + p_f c),  n = g(...),  c' = f c + i n,
 //         o = f(... + p_o c'),  h' = o h(c')                        with input_forget:  f = 1 - i
-// Rows of W, R and b are in ONNX's order: z r h; i o f c. Inputs of activations are clipped to [-clip, clip].
+// Rows of W, R and b are in ONNX's order: z r h; i o f c. The inputs of gates (not c') are clipped to
+// [-clip, clip].
 //
 // Operands: xw [dirs, rows, gates * hidden], R [dirs, gates * hidden, hidden], B [dirs, 2 * gates * hidden], lengths
 // [batch] (i32), h0, c0, P [dirs, 3 * hidden], Y, Y_h, Y_c; all but xw and R may be null. Past the end of a sequence
 // Y is 0. A unit is kRecurrentBlock members of the batch in one direction. Scratch: recurrent_scratch elements.
+//
+// R may be packed (f32 only), which pays after a few time steps: the rows of each gate in panels (kernels/pack.h) of
+// kRecurrentPanel. ingot_recurrent_pack: operands R, packed; units are panels.
 #pragma once
 #include <cstdint>
 
@@ -39,10 +43,11 @@ struct RecurrentFunction {
   double alpha, beta;
 };
 
-inline constexpr int64_t kRecurrentBlock = 4;
+inline constexpr int64_t kRecurrentBlock = 4, kRecurrentPanel = 16;
 
 struct RecurrentParams {
   int64_t kind, dtype;  // dtype: F32 or F64
+  int64_t packed;       // R is
   int64_t hidden, steps, batch;
   int64_t reverse;  // the first direction runs backward
   int64_t linear_before_reset, input_forget;
@@ -53,9 +58,14 @@ struct RecurrentParams {
   RecurrentFunction function[2][3];
 };
 
+inline int64_t recurrent_panels(const RecurrentParams& p) {
+  return p.kind * ((p.hidden + kRecurrentPanel - 1) / kRecurrentPanel);
+}
+
 // Of one member: gates, h, c, r h.
 inline int64_t recurrent_scratch(const RecurrentParams& p) { return kRecurrentBlock * p.hidden * (p.kind + 3); }
 
 INGOT_KERNEL(ingot_recurrent);
+INGOT_KERNEL(ingot_recurrent_pack);
 
 }  // namespace ingot

@@ -36,6 +36,8 @@ constexpr Activation kActivations[] = {
 
 RecurrentKind kind_of(const Node& node) { return node.op == "RNN" ? kRnn : node.op == "GRU" ? kGru : kLstm; }
 int64_t directions(const Node& node) { return node.get_string("direction", "forward") == "bidirectional" ? 2 : 1; }
+constexpr int64_t kPackedSteps = 4;  // from so many time steps on, packing R pays
+
 bool batch_first(const Node& node) { return node.get_int("layout", 0) != 0; }
 
 const Activation& find_activation(const Node& node, std::string name) {
@@ -117,6 +119,7 @@ RecurrentParams params(const LowerContext& ctx) {
   p.hidden = ctx.dims(kR)[2];
   p.steps = x[first ? 1 : 0];
   p.batch = x[first ? 0 : 1];
+  p.packed = ctx.in(kX).dtype == DType::F32 && p.steps >= kPackedSteps;
   p.reverse = node.get_string("direction", "forward") == "reverse";
   p.linear_before_reset = node.get_int("linear_before_reset", 0) != 0;
   p.input_forget = node.get_int("input_forget", 0) != 0;
@@ -146,8 +149,18 @@ void lower(LowerContext& ctx) {
   x.b = {ctx.input(kW), 1, x.k, {width * x.k}};
   const Operand xw = ctx.shared_temporary(byte_size(x.dtype, product_of({dirs, x.m, width})));
   emit_product(ctx, x, {}, {}, xw);
+  Operand weights = ctx.input(kR);
+  if (p.packed) {
+    const int64_t panels = dirs * recurrent_panels(p);
+    weights = ctx.shared_temporary(byte_size(DType::F32, product_of({panels, kRecurrentPanel, p.hidden})));
+    Step& pack = ctx.step(ingot_recurrent_pack_kernel);
+    pack.operands = {ctx.input(kR), weights};
+    pack.params = params_of(p);
+    pack.units = panels;
+    pack.grain = grain_for(kRecurrentPanel * p.hidden * 4);
+  }
   Step& s = ctx.step(ingot_recurrent_kernel);
-  s.operands = {xw, ctx.input(kR), ctx.input(kB), ctx.input(kLengths), ctx.input(kH0), ctx.input(kC0), ctx.input(kP),
+  s.operands = {xw, weights, ctx.input(kB), ctx.input(kLengths), ctx.input(kH0), ctx.input(kC0), ctx.input(kP),
                 ctx.output(0), ctx.output(1), ctx.output(2)};
   s.params = params_of(p);
   s.structure = 2;
