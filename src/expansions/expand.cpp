@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "expansions/graph_expansion.h"
+#include "loader/schema.h"
 #include "ops/op.h"
 #include "passes/passes.h"
 
@@ -56,6 +57,7 @@ void GraphExpansion::run() {
 }
 
 void GraphExpansion::add(Node node, std::vector<Node>& out) {
+  check_operand_types(graph_, node, known_);
   if (ExpandFn expansion = ExpansionRegistry::get().find(node)) {
     expanded_ = true;
     Expander e(*this, node);

@@ -18,7 +18,7 @@ void infer_constant_of_shape(InferContext& ctx) {
   if (!dims) {
     const Shape& s = ctx.shape(0);
     ctx.require(s.size() == 1, "the shape operand must have rank 1, it has shape {}", str(s));
-    if (s[0].is_const()) ctx.set_shape(0, Shape(static_cast<size_t>(s[0].value()), Dim::unknown()));
+    if (s[0].is_const()) ctx.set_shape(0, unknown_shape(ctx, s[0].value()));
     return;
   }
   const Dim n = product(*dims);

@@ -159,6 +159,9 @@ std::vector<TensorInfo> infer_node(const Graph& graph, const Node& node, const s
   if (n_out < def.min_outputs || (def.max_outputs >= 0 && n_out > def.max_outputs))
     invalid_model("{}: has {} results, gives {} to {}", node.label(), n_out, def.min_outputs, def.max_outputs);
 
+  for (int i = 0; i < def.min_inputs; i++)
+    if (!node.has_input(static_cast<size_t>(i))) invalid_model("{}: operand {} is missing", node.label(), i);
+
   std::vector<const TensorInfo*> inputs;
   for (TensorId t : node.inputs) inputs.push_back(t == kNoTensor ? nullptr : &known[static_cast<size_t>(t)]);
   InferContext ctx(node, std::move(inputs), std::vector<TensorInfo>(node.outputs.size()), at_run_time);

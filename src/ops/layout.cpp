@@ -184,4 +184,10 @@ void set_reshaped(InferContext& ctx, size_t out, size_t in, Shape shape) {
   if (auto values = ctx.known_values(in)) ctx.set_values(out, std::move(*values));
 }
 
+Shape unknown_shape(const InferContext& ctx, int64_t rank) {
+  constexpr int64_t kMostDims = 64;
+  ctx.require(rank >= 0 && rank <= kMostDims, "a result of rank {}", rank);
+  return Shape(static_cast<size_t>(rank), Dim::unknown());
+}
+
 }  // namespace ingot

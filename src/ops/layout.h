@@ -58,4 +58,7 @@ void move_values(InferContext&, size_t out, size_t in, const StridedCopy&);
 // Infers an operator whose result is its operand, elements in the same order, under another shape.
 void set_reshaped(InferContext&, size_t out, size_t in, Shape);
 
+// A shape of which only the rank is known; an error when there is no such rank.
+Shape unknown_shape(const InferContext&, int64_t rank);
+
 }  // namespace ingot

@@ -9,6 +9,8 @@ namespace {
 
 void infer(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
+  const DType t = ctx.dtype(0);
+  ctx.require(is_half(t) || t == DType::F32 || t == DType::F64, "X is {}, expected f16, bf16, f32 or f64", name(t));
   ctx.require(ctx.rank(0) >= 2, "X is {}, expected [N, C, ...]", str(ctx.shape(0)));
   ctx.require(ctx.node.need_int("size") > 0, "size is {}, expected a positive number", ctx.node.need_int("size"));
   ctx.set_shape(0, ctx.shape(0));

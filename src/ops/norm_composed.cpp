@@ -59,6 +59,7 @@ void lower_lp(LowerContext& ctx) {
 }
 void infer_lp(InferContext& ctx) {
   infer_axis(ctx);
+  ctx.require(ctx.rank(0) > 0, "X has no axes to normalize over");
   const int64_t p = ctx.node.get_int("p", 2);
   ctx.require(p == 1 || p == 2, "p is {}, expected 1 or 2", p);
 }

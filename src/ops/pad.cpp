@@ -21,6 +21,11 @@ void infer(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
   const auto mode = mode_of(ctx.node);
   ctx.require(mode.has_value(), "mode '{}' is none of constant, reflect, edge, wrap", ctx.node.get_string("mode", ""));
+  if (ctx.has(2)) {
+    ctx.require(ctx.dtype(2) == ctx.dtype(0), "pads {} with a value of {}", name(ctx.dtype(0)), name(ctx.dtype(2)));
+    const Dim count = product(ctx.shape(2));
+    ctx.require(!count.is_const() || count.is(1), "the value to pad with has {} elements, not one", count.str());
+  }
   const Shape& in = ctx.shape(0);
   Shape out = in;
   std::vector<Dim> axes;

@@ -2,6 +2,7 @@
 // Identity. They cost nothing at run time.
 #include <algorithm>
 
+#include "base/checked.h"
 #include "ops/host.h"
 #include "ops/layout.h"
 
@@ -43,7 +44,7 @@ void infer_reshape(InferContext& ctx) {
   if (!wanted) {
     const Shape& s = ctx.shape(1);
     ctx.require(s.size() == 1, "the shape operand must have rank 1, it has shape {}", str(s));
-    if (s[0].is_const()) set_reshaped(ctx, 0, 0, Shape(static_cast<size_t>(s[0].value()), Dim::unknown()));
+    if (s[0].is_const()) set_reshaped(ctx, 0, 0, unknown_shape(ctx, s[0].value()));
     return;
   }
   size_t free_dim;
@@ -121,7 +122,7 @@ void infer_unsqueeze(InferContext& ctx) {
   if (!axes) {
     const Shape& s = ctx.shape(1);
     if (s.size() == 1 && s[0].is_const())
-      ctx.set_shape(0, Shape(in.size() + static_cast<size_t>(s[0].value()), Dim::unknown()));
+      ctx.set_shape(0, unknown_shape(ctx, checked_add(ctx.rank(0), s[0].value())));
     return;
   }
   const size_t rank = in.size() + axes->size();

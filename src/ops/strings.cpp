@@ -245,9 +245,9 @@ struct Vectorizer {
 
   void count(std::span<const int64_t> row, float* out) const {
     const auto n = static_cast<int64_t>(row.size());
-    for (int64_t length = least; length <= most; length++)
-      for (int64_t step = 1; step <= skips + 1; step++) {
-        if (length == 1 && step > 1) break;
+    for (int64_t length = std::max<int64_t>(least, 1); length <= std::min(most, n); length++)
+      for (int64_t step = 1; step - 1 <= skips; step++) {
+        if ((length == 1 && step > 1) || (length - 1) * step >= n) break;
         for (int64_t first = 0; first + (length - 1) * step < n; first++) {
           std::vector<int64_t> gram;
           for (int64_t i = 0; i < length; i++) gram.push_back(row[static_cast<size_t>(first + i * step)]);

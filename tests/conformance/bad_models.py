@@ -116,7 +116,7 @@ def bad_values(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     for i, value in enumerate(inputs):
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf":
             continue
-        extremes = [np.nan, np.inf] if value.dtype.kind == "f" else [np.iinfo(value.dtype).min, np.iinfo(value.dtype).max, 99]
+        extremes = [np.nan, np.inf] if value.dtype.kind == "f" else [np.iinfo(value.dtype).min, np.iinfo(value.dtype).max, 9]
         for extreme in extremes:
             yield f"input {i} full of {extreme}", [*inputs[:i], np.full_like(value, extreme), *inputs[i + 1 :]]
 
@@ -126,6 +126,8 @@ def variants() -> Iterator[tuple[str, onnx.ModelProto, list[Any]]]:
         for make in (bad_operands, bad_types, bad_attributes):
             for what, new in make(model):
                 yield f"{name}: {what}", new, inputs
+        if model.graph.node[0].op_type == "Loop":
+            continue  # runs as long as it is told to
         for what, new_inputs in bad_values(inputs):
             yield f"{name}: {what}", model, new_inputs
 
@@ -140,7 +142,7 @@ def fitting(port: onnx.ValueInfoProto, value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype == dtype and list(value.shape) == dims:
         return value
     if np.prod([float(d) for d in dims]) > 1e6:
-        return np.zeros([1] * len(dims), dtype)
+        dims = [1] * len(dims)
     return np.full(dims, "1" if tensor.elem_type == TensorProto.STRING else 1, dtype)
 
 

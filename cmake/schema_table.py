@@ -1,0 +1,39 @@
+"""schema_table.py OUT: which element types each operand of each current operator may have, from the onnx package."""
+
+import re
+import sys
+from pathlib import Path
+
+import onnx
+from onnx import TensorProto
+from onnx.defs import OpSchema
+
+NAMES = {name.lower(): number for name, number in TensorProto.DataType.items()}
+
+
+def mask(types: set[str]) -> int:
+    """A bit per element type, whether it stands in a tensor, a sequence or an optional."""
+    bits = 0
+    for text in types:
+        found = re.search(r"tensor\((\w+)\)", text)
+        if found and found[1] in NAMES:
+            bits |= 1 << NAMES[found[1]]
+    return bits
+
+
+rows = []
+for schema in onnx.defs.get_all_schemas():
+    operands = []
+    for formal in schema.inputs:
+        variadic = formal.option == OpSchema.FormalParameterOption.Variadic
+        # Operands that share a type variable have one type; a variadic operand may be of several.
+        variable = formal.type_str if not variadic or formal.is_homogeneous else ""
+        variable = "" if "(" in variable else variable
+        operands.append(f'{{{mask(set(formal.types))}u, "{variable}", {str(variadic).lower()}}}')
+    rows.append(f'    {{"{schema.domain}", "{schema.name}", {{{", ".join(operands)}}}}},\n')
+
+Path(sys.argv[1]).write_text(
+    '#include "loader/schema.h"\n\nnamespace ingot {\n\n'
+    f"const std::vector<OpSchema>& onnx_schemas() {{\n  static const std::vector<OpSchema> table = {{\n{''.join(rows)}  }};\n"
+    "  return table;\n}\n\n}  // namespace ingot\n"
+)
