@@ -20,8 +20,10 @@ Expr expr(const Node& node, const std::vector<DType>& types) {
 void infer(InferContext& ctx) {
   if (ctx.has(2)) {
     const auto training = ctx.values(2);
-    const bool keeps_all = ctx.has(1) && ctx.scalar(1) == 0.0;
-    if (training && !training->empty() && (*training)[0].is(1) && !keeps_all)
+    const bool trains = training && !training->empty() && (*training)[0].is(1);
+    const auto ratio = ctx.has(1) ? ctx.scalar(1) : 0.5;
+    if (trains && !ratio && ctx.at_run_time()) throw ValuesNeeded{1};
+    if (trains && ratio && *ratio != 0)
       throw Error(ErrorKind::Unsupported, ctx.node.label() + ": drops at random in training mode",
                   "export the model for inference");
   }
