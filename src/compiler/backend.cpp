@@ -68,7 +68,7 @@ std::vector<std::string> compile_all(const std::vector<KernelRequest>& requests,
 std::vector<SpecialisedKernel> describe(const std::vector<KernelRequest>& requests) {
   std::vector<SpecialisedKernel> out;
   for (const auto& r : requests)
-    out.push_back({r.kernel, r.expr ? r.expr->str() : "", r.params, r.known, r.structure, nullptr});
+    out.push_back({r.kernel, kernel_expr(r.expr.get()), r.params, r.known, r.structure, nullptr});
   return out;
 }
 

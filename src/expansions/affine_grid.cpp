@@ -1,5 +1,5 @@
-// AffineGrid:  grid[n, (z,) y, x] = theta[n] (x, y, (z,) 1)^T with coordinates evenly spaced in [-1, 1]: at the centres of
-// pixels, or with align_corners from the first to the last.
+// AffineGrid:  grid[n, (z,) y, x] = theta[n] (x, y, (z,) 1)^T with coordinates evenly spaced in [-1, 1]: at the centres
+// of pixels, or with align_corners from the first to the last.
 #include "expansions/expander.h"
 
 namespace ingot {

@@ -43,9 +43,7 @@ struct Bias {
   TensorId added = kNoTensor;    // numbers
   bool may_hide_all = false;     // of a query's keys
 
-  void allow(Expander& e, TensorId where) {
-    allowed = allowed == kNoTensor ? where : e.emit("And", {allowed, where});
-  }
+  void allow(Expander& e, TensorId where) { allowed = allowed == kNoTensor ? where : e.emit("And", {allowed, where}); }
 };
 
 // Positions of the queries among the keys, as a column; with a padded cache one per batch.

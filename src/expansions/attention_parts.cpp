@@ -15,10 +15,17 @@ TensorId root_of_default_scale(Expander& e, TensorId q, DType dtype) {
 
 TensorId repeat_heads(Expander& e, TensorId x, TensorId q) {
   if (e.shape(x)[1] == e.shape(q)[1]) return x;
-  const int64_t few = e.number(x, 1), many = e.number(q, 1);
-  e.require(few > 0 && many % few == 0, "{} heads of K and V do not divide the {} of Q", few, many);
-  if (few == many) return x;
-  const TensorId each = e.emit("Expand", {e.unsqueeze(x, {2}), e.ints({1, 1, many / few, 1, 1})});
+  const Size few = e.size(x, 1), many = e.size(q, 1);
+  TensorId often = kNoTensor;
+  if (few.is_number() && many.is_number()) {
+    e.require(few.number > 0 && many.number % few.number == 0, "{} heads of K and V do not divide the {} of Q",
+              few.number, many.number);
+    often = e.ints({1, 1, many.number / few.number, 1, 1});
+  } else {
+    const TensorId times = e.emit("Div", {e.sizes({many}), e.sizes({few})});
+    often = e.concat({e.ints({1, 1}), times, e.ints({1, 1})}, 0);
+  }
+  const TensorId each = e.emit("Expand", {e.unsqueeze(x, {2}), often});
   return e.reshape(each, {e.size(x, 0), many, e.size(x, 2), e.size(x, 3)});
 }
 

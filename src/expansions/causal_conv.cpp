@@ -15,7 +15,8 @@ void expand_causal_conv(Expander& e) {
   const int64_t channels = e.number(weight, 0), carried = e.number(weight, 2) - 1;
   e.require(carried >= 0, "the weight {} has no taps", str(e.shape(weight)));
 
-  const TensorId all = e.has(3) ? e.concat({e.in(3), input}, 2) : e.emit("Pad", {input, e.ints({0, 0, carried, 0, 0, 0})});
+  const TensorId all =
+      e.has(3) ? e.concat({e.in(3), input}, 2) : e.emit("Pad", {input, e.ints({0, 0, carried, 0, 0, 0})});
   const TensorId y = e.emit("Conv", {all, weight, e.in_or_none(2)}, {{"group", channels}});
   e.result(0, silu ? e.emit("Swish", {y}) : y);
   e.result(1, e.slice(all, 2, carried == 0 ? kToTheEnd : -carried));

@@ -15,8 +15,7 @@ void expand_dynamic_quantize(Expander& e) {
   const TensorId low = e.emit("Min", {e.emit("ReduceMin", {x}, to_scalar), zero});
   const TensorId range = e.emit("Sub", {high, low});
   // Data that is zero throughout has a scale all the same.
-  const TensorId scale =
-      e.emit("Where", {e.emit("Equal", {range, zero}), number(1), e.emit("Div", {range, top})});
+  const TensorId scale = e.emit("Where", {e.emit("Equal", {range, zero}), number(1), e.emit("Div", {range, top})});
   const TensorId origin = e.emit("Div", {e.emit("Neg", {low}), scale});
   const TensorId zero_point = e.emit("Round", {e.emit("Clip", {origin, zero, top})});
   const TensorId y = e.emit("Add", {e.emit("Round", {e.emit("Div", {x, scale})}), zero_point});

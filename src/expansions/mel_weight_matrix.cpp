@@ -1,5 +1,6 @@
-// MelWeightMatrix: column i is a triangle over the bins of a spectrum, rising from edge[i] to edge[i + 1] and falling to
-// edge[i + 2]. The edges are evenly spaced on the mel scale, mel(f) = 2595 log10(1 + f / 700), and rounded down to bins.
+// MelWeightMatrix: column i is a triangle over the bins of a spectrum, rising from edge[i] to edge[i + 1] and falling
+// to edge[i + 2]. The edges are evenly spaced on the mel scale, mel(f) = 2595 log10(1 + f / 700), and rounded down to
+// bins.
 #include <cmath>
 
 #include "expansions/expander.h"

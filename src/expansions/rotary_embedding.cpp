@@ -1,7 +1,7 @@
 // RotaryEmbedding: pairs (a, b) of each head's first values are turned by the angle of the token's position,
 //   (a cos - b sin, a sin + b cos);
-// a pair is (x[i], x[i + n]) of 2n values, or with `interleaved` (x[2i], x[2i + 1]). The caches hold the angles' cosines
-// and sines by position, or, without position_ids, by token.
+// a pair is (x[i], x[i + n]) of 2n values, or with `interleaved` (x[2i], x[2i + 1]). The caches hold the angles'
+// cosines and sines by position, or, without position_ids, by token.
 #include "expansions/expander.h"
 
 namespace ingot {

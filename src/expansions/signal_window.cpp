@@ -1,5 +1,5 @@
-// HannWindow, HammingWindow, BlackmanWindow:  w[i] = a0 - a1 cos(2 pi i / n) + a2 cos(4 pi i / n),  i < size, where n is
-// the size for a periodic window and one less for a symmetric one.
+// HannWindow, HammingWindow, BlackmanWindow:  w[i] = a0 - a1 cos(2 pi i / n) + a2 cos(4 pi i / n),  i < size, where n
+// is the size for a periodic window and one less for a symmetric one.
 #include <numbers>
 
 #include "expansions/expander.h"
@@ -24,9 +24,9 @@ void expand_window(Expander& e, const Cosines& c) {
     const TensorId angle = e.emit("Div", {e.emit("Mul", {i, number(turns * 2 * std::numbers::pi)}), n});
     return e.emit("Mul", {e.emit("Cos", {angle}), number(amplitude)});
   };
-  TensorId w = e.emit("Sub", {number(c.a0), wave(1, c.a1)});
-  if (c.a2 != 0) w = e.emit("Add", {w, wave(2, c.a2)});
-  e.result(0, e.cast(w, *type));
+  TensorId waves = wave(1, -c.a1);
+  if (c.a2 != 0) waves = e.emit("Add", {waves, wave(2, c.a2)});
+  e.result(0, e.cast(e.emit("Add", {waves, number(c.a0)}), *type));  // in this order the peak is 1 exactly
 }
 
 void expand_hann(Expander& e) { expand_window(e, {0.5, 0.5, 0}); }

@@ -35,9 +35,7 @@ class Optimiser {
 
   TensorId value(size_t i) { return e.in(2 + i); }
   TensorId state(size_t which, size_t i) { return e.in(2 + (2 + which) * tensors + i); }
-  TensorId gradient(size_t i) {
-    return add(mul(attribute("norm_coefficient", 0), value(i)), e.in(2 + tensors + i));
-  }
+  TensorId gradient(size_t i) { return add(mul(attribute("norm_coefficient", 0), value(i)), e.in(2 + tensors + i)); }
   // sqrt(h) + epsilon
   TensorId root(TensorId h) { return add(e.emit("Sqrt", {h}), attribute("epsilon", 1e-6f)); }
   // kept * old + (1 - kept) * fresh

@@ -3,8 +3,8 @@
 // The scale may stand anywhere (on Q, on K, on both as square roots, on the product; as Mul or Div). The mask is added,
 // or put in by Where. Transposes between [batch, seq, heads, dim] and [batch, heads, seq, dim] become layouts of the
 // fused node: "bshd" and "bhsd"; K may also come transposed, "bhds". A row that is masked completely, for which softmax
-// gives NaN, becomes zero with nan_to_zero: torch says so by IsNaN, ONNX by the largest score. Heads of K and V that are
-// repeated to match those of Q (grouped-query attention) are read where they are: K and V then have fewer heads.
+// gives NaN, becomes zero with nan_to_zero: torch says so by IsNaN, ONNX by the largest score. Heads of K and V that
+// are repeated to match those of Q (grouped-query attention) are read where they are: K and V then have fewer heads.
 #include <cmath>
 #include <limits>
 

@@ -83,19 +83,22 @@ class Mover {
 
   // t in NHWC: made by a node that has moved, permuted at compile time, or transposed where it enters, once.
   TensorId entered(const Node& reader, TensorId t, size_t rank) {
-    if (auto it = moved_.find({t, rank}); it != moved_.end()) return it->second;
+    const bool keeps_rank = e_.is_constant(t) && !is_elementwise(reader);
+    if (auto it = moved_.find({t, rank}); it != moved_.end() && !keeps_rank) return it->second;
     const Shape shape = *e_.info(t).shape;
     if (shape.size() <= 1 && product(shape).is(1)) return t;
-    TensorId out = e_.is_constant(t) ? permuted_constant(t, rank) : transposed_value(reader, t, rank);
+    if (keeps_rank) return permuted_constant(t, rank, true);  // only what broadcasts may lose its leading ones
+    TensorId out = e_.is_constant(t) ? permuted_constant(t, rank, false) : transposed_value(reader, t, rank);
     moved_[{t, rank}] = out;
     return out;
   }
 
-  TensorId permuted_constant(TensorId t, size_t rank) {
+  TensorId permuted_constant(TensorId t, size_t rank, bool keep_rank) {
     std::vector<int64_t> dims = numbers(padded_shape(*e_.info(t).shape, rank));
     ConstantPtr c = transposed(reshaped(e_.info(t).constant, dims), to_channels_last(rank));
     dims = c->dims;
-    while (dims.size() > 1 && dims[0] == 1) dims.erase(dims.begin());  // a vector over channels becomes one again
+    while (!keep_rank && dims.size() > 1 && dims[0] == 1)
+      dims.erase(dims.begin());  // a vector over channels becomes one again
     return e_.add_constant(e_.graph.tensor(t).name + "/channels_last", reshaped(c, dims));
   }
 

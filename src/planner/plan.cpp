@@ -5,6 +5,7 @@
 
 #include "kernels/interpreter.h"
 #include "runtime/kernel_table.h"
+#include "runtime/specialised.h"
 
 namespace ingot {
 namespace {
@@ -186,7 +187,7 @@ class Placement {
 };
 
 void bind_kernel(PlannedStep& p, const std::vector<SpecialisedKernel>& kernels) {
-  const std::string expr = p.step.expr ? p.step.expr->str() : "";
+  const std::string expr = kernel_expr(p.step.expr.get());
   for (const SpecialisedKernel& k : kernels)
     if (fits(k, p.step, expr)) {
       p.function = k.function;

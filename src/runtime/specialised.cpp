@@ -8,6 +8,15 @@
 
 namespace ingot {
 
+std::string kernel_expr(const Expr* e) {
+  if (!e) return "";
+  std::string out = e->str() + " :";
+  for (DType t : e->input_types) out += " " + std::string(name(t));
+  out += " ->";
+  for (DType t : e->result_types) out += " " + std::string(name(t));
+  return out;
+}
+
 std::string write_kernels(const std::vector<SpecialisedKernel>& kernels) {
   std::string out;
   for (const auto& k : kernels) {

@@ -4,9 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "graph/expr.h"
 #include "runtime/session.h"
 
 namespace ingot {
+
+// What SpecialisedKernel::expr holds: the expression and the types of its operands and results, which decide the code
+// as much. "" for none.
+std::string kernel_expr(const Expr*);
 
 std::string write_kernels(const std::vector<SpecialisedKernel>&);
 // functions: as many as lines, in order.
