@@ -59,14 +59,29 @@ void set_result(Rewriter& r, size_t i, TensorId result) {
   if (r.node.has_output(i)) r.emit_after("Identity", {result}, {r.node.outputs[i]});
 }
 
-std::vector<int64_t> class_labels(Rewriter& r, const char* attr) {
-  const auto labels = r.node.get_ints(attr);
-  if (labels.empty()) r.fail(ErrorKind::Unsupported, "has class labels that are strings");
+namespace {
+
+ConstantPtr string_constant(std::vector<std::string> strings) {
+  auto c = std::make_shared<Constant>();
+  c->dtype = DType::String;
+  c->dims = {std::ssize(strings)};
+  c->strings = std::move(strings);
+  return c;
+}
+
+}  // namespace
+
+ClassLabels class_labels(Rewriter& r, const char* attr) {
+  ClassLabels labels{r.node.get_ints(attr), {}};
+  if (labels.integers.empty()) labels.strings = r.node.get_strings("classlabels_strings");
+  if (labels.size() == 0) r.fail(ErrorKind::InvalidModel, "has no class labels");
   return labels;
 }
 
-TensorId labels_at(Rewriter& r, const std::vector<int64_t>& labels, TensorId index) {
-  return r.emit("Gather", {r.ints(labels, "classlabels"), index});
+TensorId labels_at(Rewriter& r, const ClassLabels& labels, TensorId index) {
+  const TensorId all = labels.strings.empty() ? r.ints(labels.integers, "classlabels")
+                                              : r.constant(string_constant(labels.strings), "classlabels");
+  return r.emit("Gather", {all, index});
 }
 
 namespace {
@@ -213,12 +228,15 @@ ConstantPtr list_attribute(Rewriter& r, const std::string& what) {
     const auto v = r.node.get_floats(what + "_floats");
     return make_constant(DType::F32, {std::ssize(v)}, v);
   }
+  if (r.node.has(what + "_strings")) return string_constant(r.node.get_strings(what + "_strings"));
   return nullptr;
 }
 
 ConstantPtr default_value(Rewriter& r, DType t) {
   if (const ConstantPtr tensor = r.node.get_constant("default_tensor")) return tensor;
   switch (t) {
+    case DType::String:
+      return string_constant({r.node.get_string("default_string", "_Unused")});
     case DType::I64:
       return make_constant(t, {1}, std::vector{r.node.get_int("default_int64", -1)});
     case DType::I32:
@@ -240,12 +258,15 @@ std::vector<K> as_keys(const Constant& c) {
 
 void label_encoder(Rewriter& r) {
   const ConstantPtr keys = list_attribute(r, "keys"), values = list_attribute(r, "values");
-  if (!keys || !values || keys->dtype == DType::String || values->dtype == DType::String) return;  // strings
+  if (!keys || !values) r.fail(ErrorKind::InvalidModel, "has no keys or no values");
   if (keys->elements() != values->elements())
     r.fail(ErrorKind::InvalidModel, "has {} keys and {} values", keys->elements(), values->elements());
-  std::vector<size_t> order;
+  std::vector<size_t> order(static_cast<size_t>(keys->elements()));
+  std::iota(order.begin(), order.end(), 0u);
   TensorId key_tensor;
-  if (keys->dtype == DType::I64 || keys->dtype == DType::I32 || keys->dtype == DType::I16) {
+  if (keys->dtype == DType::String || values->dtype == DType::String) {
+    key_tensor = r.constant(keys, "keys");  // looked up one by one
+  } else if (keys->dtype == DType::I64 || keys->dtype == DType::I32 || keys->dtype == DType::I16) {
     auto k = keys->dtype == DType::I64   ? as_keys<int64_t, int64_t>(*keys)
              : keys->dtype == DType::I32 ? as_keys<int32_t, int64_t>(*keys)
                                          : as_keys<int16_t, int64_t>(*keys);
@@ -264,6 +285,13 @@ void label_encoder(Rewriter& r) {
   if (fallback->dtype != values->dtype || fallback->elements() != 1)
     r.fail(ErrorKind::InvalidModel, "has values of type {} and a default of type {}", name(values->dtype),
            name(fallback->dtype));
+  if (values->dtype == DType::String) {
+    std::vector<std::string> all = values->strings;
+    all.push_back(fallback->strings.at(0));
+    become(r, "Lookup", {r.need_input(0), key_tensor, r.constant(string_constant(std::move(all)), "values")});
+    r.node.domain = "ingot";
+    return;
+  }
   std::vector<std::byte> sorted;
   for (size_t i : order)
     sorted.insert(sorted.end(), values->bytes.begin() + static_cast<ptrdiff_t>(i * width),

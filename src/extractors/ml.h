@@ -14,9 +14,15 @@ TensorId post_transformed(Rewriter&, TensorId scores, const std::string& transfo
 // The node becomes the tensor that `result` is: of its i-th result. The rule must drop the node.
 void set_result(Rewriter&, size_t i, TensorId result);
 
-// The labels of the node, from the attribute of this name; Unsupported for labels that are strings.
-std::vector<int64_t> class_labels(Rewriter&, const char* attr);
-// labels[index], and high or low by the sign of a condition.
-TensorId labels_at(Rewriter&, const std::vector<int64_t>& labels, TensorId index);
+// What a classifier calls its classes: integers or strings.
+struct ClassLabels {
+  std::vector<int64_t> integers;
+  std::vector<std::string> strings;
+  size_t size() const { return integers.size() + strings.size(); }
+};
+// The labels of the node: from the attribute of this name, or from classlabels_strings.
+ClassLabels class_labels(Rewriter&, const char* attr);
+// labels[index]
+TensorId labels_at(Rewriter&, const ClassLabels& labels, TensorId index);
 
 }  // namespace ingot

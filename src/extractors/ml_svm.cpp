@@ -144,7 +144,7 @@ TensorId pair_probabilities(Rewriter& r, TensorId scores, size_t pairs) {
   return r.emit("Clip", {p, scalar(r, 1e-7), scalar(r, 1 - 1e-7)});
 }
 
-void pairwise(Rewriter& r, const std::vector<int64_t>& labels, const std::vector<int64_t>& per_class) {
+void pairwise(Rewriter& r, const ClassLabels& labels, const std::vector<int64_t>& per_class) {
   size_t vectors = 0;
   for (int64_t n : per_class) {
     if (n < 0 || n > INT32_MAX) r.fail(ErrorKind::InvalidModel, "a class has {} vectors", n);

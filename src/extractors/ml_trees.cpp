@@ -208,7 +208,7 @@ void regressor(Rewriter& r) {
 // All votes go to one of two classes: its score s decides, against 1/2 where no weight is negative (they are
 // probabilities), otherwise against 0. Votes for the first class count for the second, and the first gets the
 // complement: 1 - s, or -s. Votes for the second leave the first at 0.
-void one_score(Rewriter& r, const Trees& trees, const std::vector<int64_t>& labels, const std::string& transform,
+void one_score(Rewriter& r, const Trees& trees, const ClassLabels& labels, const std::string& transform,
                bool for_first) {
   bool positive = true;
   for (const auto& [leaf, votes] : trees.votes)

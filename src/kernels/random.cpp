@@ -93,6 +93,44 @@ extern "C" KernelStatus ingot_multinomial(const KernelCall* call) {
   return kOk;
 }
 
+namespace {
+
+// MT19937, and doubles of 53 bits made of two of its numbers.
+class MersenneTwister {
+ public:
+  explicit MersenneTwister(uint32_t seed) {
+    for (int i = 0; i < kSize; i++) {
+      state_[i] = seed;
+      seed = 1812433253u * (seed ^ seed >> 30) + static_cast<uint32_t>(i + 1);
+    }
+  }
+  double uniform() {
+    const uint32_t a = next() >> 5, b = next() >> 6;
+    return (a * 67108864.0 + b) / 9007199254740992.0;
+  }
+
+ private:
+  static constexpr int kSize = 624, kShift = 397;
+  uint32_t next() {
+    if (at_ == kSize) {
+      for (int i = 0; i < kSize; i++) {
+        const uint32_t y = (state_[i] & 0x80000000u) | (state_[(i + 1) % kSize] & 0x7fffffffu);
+        state_[i] = state_[(i + kShift) % kSize] ^ y >> 1 ^ (y & 1 ? 0x9908b0dfu : 0u);
+      }
+      at_ = 0;
+    }
+    uint32_t y = state_[at_++];
+    y ^= y >> 11;
+    y ^= y << 7 & 0x9d2c5680u;
+    y ^= y << 15 & 0xefc60000u;
+    return y ^ y >> 18;
+  }
+  uint32_t state_[kSize];
+  int at_ = kSize;
+};
+
+}  // namespace
+
 extern "C" KernelStatus ingot_dropout(const KernelCall* call) {
   const auto& p = *reinterpret_cast<const DropoutParams*>(call->param);
   const uint64_t key = key_of(call->operand[0], p.seed);
@@ -101,9 +139,11 @@ extern "C" KernelStatus ingot_dropout(const KernelCall* call) {
   if (!(ratio >= 0 && ratio <= 1)) return kBadValue;
   if (!training || !*training) ratio = 0;
   auto* mask = static_cast<uint8_t*>(call->operand[5]);
-  const int64_t end = call->end * kRandomChunk < p.count ? call->end * kRandomChunk : p.count;
+  const bool seeded = call->operand[0] == nullptr;
+  const int64_t end = !seeded && call->end * kRandomChunk < p.count ? call->end * kRandomChunk : p.count;
+  MersenneTwister numbers(static_cast<uint32_t>(p.seed));
   for (int64_t i = call->begin * kRandomChunk; i < end; i++) {
-    const bool keep = ratio == 0 || uniform(key, i) >= ratio;
+    const bool keep = ratio == 0 || (seeded ? numbers.uniform() : uniform(key, i)) >= ratio;
     const double x = read_number(static_cast<DType>(p.type), call->operand[1], i).f;
     write_number(static_cast<DType>(p.type), true, 0, call->operand[4], i, real(keep ? x / (1 - ratio) : 0));
     if (mask) mask[i] = keep;

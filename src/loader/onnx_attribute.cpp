@@ -64,7 +64,8 @@ std::optional<Attribute> GraphBuilder::attribute(const Proto& a,
     auto it = function_attrs_->find(a.ref_attr_name());
     return it == function_attrs_->end() ? std::nullopt : std::optional(it->second);
   }
-  if (type_of(a) == Proto::TYPE_PROTO) return std::nullopt;  // of Optional: says what its consumers say too
+  // Optional says in "type" what follows from its operand and its readers.
+  if (type_of(a) == Proto::TYPE_PROTO && a.name() == "type") return std::nullopt;
   if (type_of(a) != Proto::GRAPH) return read_attribute(a, model_.tensors);
   if (!a.has_g()) invalid_model("attribute '{}' has no graph", a.name());
   subgraphs.push_back(std::make_unique<GraphBuilder>(model_, this, function_attrs_, opsets_, depth_ + 1));

@@ -129,7 +129,7 @@ void lower_dropout(LowerContext& ctx) {
   s.operands = {key, ctx.input(0), ctx.input(1), ctx.input(2), y, ctx.output(1)};
   s.params = params_of(p);
   s.structure = 2;
-  s.units = chunks(count);
+  s.units = key.kind == Operand::kNull ? 1 : chunks(count);
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ class FusionCase : public ::testing::Test {
 
 const bool registered = [] {
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(__FILE__).parent_path()))
+  for (const auto& entry : std::filesystem::directory_iterator(INGOT_FUSION_TESTS))
     if (entry.path().extension() == ".txt") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   for (const auto& file : files)
