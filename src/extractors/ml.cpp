@@ -128,21 +128,20 @@ void imputer(Rewriter& r) {
   TensorId missing, with;
   if (!whole.empty()) {
     with = r.ints(whole, "imputed");
-    missing = r.emit("Equal", {x, r.constant(make_constant(DType::I64, {}, std::vector{r.node.get_int(
-                                                                              "replaced_value_int64", 0)}),
-                                             "replaced")});
+    missing = r.emit(
+        "Equal", {x, r.constant(make_constant(DType::I64, {}, std::vector{r.node.get_int("replaced_value_int64", 0)}),
+                                "replaced")});
   } else {
     const float replaced = r.node.get_float("replaced_value_float", 0);
     with = r.emit("CastLike", {floats(r, real, {std::ssize(real)}, "imputed"), x});
-    missing = std::isnan(replaced) ? r.emit("IsNaN", {x}) : r.emit("Equal", {x, r.scalar_like(replaced, x, "replaced")});
+    missing =
+        std::isnan(replaced) ? r.emit("IsNaN", {x}) : r.emit("Equal", {x, r.scalar_like(replaced, x, "replaced")});
   }
   become(r, "Where", {missing, with, x});
 }
 
 // [C] is one row.
-TensorId as_rows(Rewriter& r, TensorId x) {
-  return r.rank(x) == 1 ? r.emit("Unsqueeze", {x, r.ints({0}, "axes")}) : x;
-}
+TensorId as_rows(Rewriter& r, TensorId x) { return r.rank(x) == 1 ? r.emit("Unsqueeze", {x, r.ints({0}, "axes")}) : x; }
 
 void array_feature_extractor(Rewriter& r) {
   const TensorId columns = r.emit("Reshape", {r.need_input(1), r.ints({-1}, "shape")});
@@ -154,15 +153,6 @@ void feature_vectorizer(Rewriter& r) {
   for (size_t i = 0; i < r.node.inputs.size(); i++)
     parts.push_back(cast_to(r, as_rows(r, r.need_input(i)), DType::F32));
   become(r, "Concat", parts, {{"axis", int64_t{1}}});
-}
-
-// Unknown categories are all zeros; where zeros = 0 they would be an error.
-void one_hot_encoder(Rewriter& r) {
-  const auto categories = r.node.get_ints("cats_int64s");
-  if (categories.empty()) r.fail(ErrorKind::Unsupported, "encodes strings");
-  const TensorId x = r.emit("Unsqueeze", {cast_to(r, r.need_input(0), DType::I64), r.ints({-1}, "axes")});
-  const TensorId same = r.emit("Equal", {x, r.ints(categories, "categories")});
-  become(r, "Cast", {same}, {{"to", static_cast<int64_t>(DType::F32)}});
 }
 
 // x W^T + b, W given row by row
@@ -210,12 +200,29 @@ template <class K>
 void sort_pairs(std::vector<K>& keys, std::vector<size_t>& order) {
   order.resize(keys.size());
   std::iota(order.begin(), order.end(), 0u);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return keys[a] < keys[b] || (keys[a] == keys[a] && keys[b] != keys[b]);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return keys[a] < keys[b] || (keys[a] == keys[a] && keys[b] != keys[b]); });
   std::vector<K> sorted;
   for (size_t i : order) sorted.push_back(keys[i]);
   keys = std::move(sorted);
+}
+
+// Without the attribute zeros an unknown category is an error, otherwise its row is all zeros.
+void one_hot_encoder(Rewriter& r) {
+  const auto categories = r.node.get_ints("cats_int64s");
+  if (categories.empty()) r.fail(ErrorKind::Unsupported, "encodes strings");
+  auto keys = categories;
+  std::vector<size_t> order;
+  sort_pairs(keys, order);
+  std::vector<int64_t> places(order.begin(), order.end()), all(order.size());
+  places.push_back(-1);
+  std::iota(all.begin(), all.end(), 0);
+  const AttributeMap strict = {{"strict", int64_t{r.node.get_int("zeros", 1) == 0}}};
+  const TensorId x = cast_to(r, r.need_input(0), DType::I64);
+  const TensorId place = r.emit("Lookup", {x, r.ints(keys, "keys"), r.ints(places, "places")}, strict, "ingot");
+  const TensorId column = r.emit("Unsqueeze", {place, r.ints({-1}, "axes")});
+  const TensorId same = r.emit("Equal", {column, r.ints(all, "categories")});
+  become(r, "Cast", {same}, {{"to", static_cast<int64_t>(DType::F32)}});
 }
 
 ConstantPtr list_attribute(Rewriter& r, const std::string& what) {

@@ -128,8 +128,8 @@ TensorId winner(Rewriter& r, TensorId scores, size_t classes) {
   }
   const TensorId won = cast_to(r, r.emit("Greater", {scores, scalar(r, 0)}), DType::F64);
   const TensorId gains = doubles(r, gain, {std::ssize(pairs), static_cast<int64_t>(classes)}, "gain");
-  const TensorId votes = r.emit(
-      "Add", {r.emit("MatMul", {won, gains}), doubles(r, lost, {static_cast<int64_t>(classes)}, "lost")});
+  const TensorId votes =
+      r.emit("Add", {r.emit("MatMul", {won, gains}), doubles(r, lost, {static_cast<int64_t>(classes)}, "lost")});
   return r.emit("ArgMax", {votes}, {{"axis", int64_t{1}}, {"keepdims", int64_t{0}}});
 }
 
@@ -155,15 +155,15 @@ void pairwise(Rewriter& r, const ClassLabels& labels, const std::vector<int64_t>
   if (classes < 2 || labels.size() != classes || rho.size() != pairs)
     r.fail(ErrorKind::InvalidModel, "has {} labels, {} classes with vectors and {} offsets", labels.size(), classes,
            rho.size());
-  const TensorId k = kernel_matrix(r, kernel_of(r), input_rows(r), real_list(r, "support_vectors"),
-                                   static_cast<int64_t>(vectors));
+  const TensorId k =
+      kernel_matrix(r, kernel_of(r), input_rows(r), real_list(r, "support_vectors"), static_cast<int64_t>(vectors));
   const TensorId scores = r.emit("Add", {r.emit("MatMul", {k, pair_coefficients(r, per_class, vectors)}),
                                          doubles(r, rho, {static_cast<int64_t>(pairs)}, "rho")});
   const bool likely = !r.node.get_floats("prob_a").empty();
   TensorId result = scores;
   if (likely)
-    result = r.emit("Couple", {pair_probabilities(r, scores, pairs)}, {{"classes", static_cast<int64_t>(classes)}},
-                    "ingot");
+    result =
+        r.emit("Couple", {pair_probabilities(r, scores, pairs)}, {{"classes", static_cast<int64_t>(classes)}}, "ingot");
   else if (classes == 2)
     result = r.emit("Concat", {r.emit("Neg", {scores}), scores}, {{"axis", int64_t{1}}});
   set_result(r, 0, labels_at(r, labels, winner(r, scores, classes)));
@@ -177,8 +177,7 @@ void classifier(Rewriter& r) {
   const auto per_class = r.node.get_ints("vectors_per_class");
   if (!per_class.empty()) return pairwise(r, labels, per_class);
   const auto rho = real_list(r, "rho");
-  TensorId scores =
-      kernel_matrix(r, {"LINEAR"}, input_rows(r), real_list(r, "coefficients"), std::ssize(labels));
+  TensorId scores = kernel_matrix(r, {"LINEAR"}, input_rows(r), real_list(r, "coefficients"), std::ssize(labels));
   if (!rho.empty()) scores = r.emit("Add", {scores, scalar(r, rho[0])});
   const TensorId best = r.emit("ArgMax", {scores}, {{"axis", int64_t{1}}, {"keepdims", int64_t{0}}});
   set_result(r, 0, labels_at(r, labels, best));

@@ -125,10 +125,9 @@ std::vector<double> reals(Rewriter& r, const std::string& attr) {
 }
 
 int32_t test_of(Rewriter& r, const std::string& mode) {
-  static const std::map<std::string, int32_t> tests = {{"BRANCH_LEQ", kTreeLe}, {"BRANCH_LT", kTreeLt},
-                                                       {"BRANCH_GTE", kTreeGe}, {"BRANCH_GT", kTreeGt},
-                                                       {"BRANCH_EQ", kTreeEq},  {"BRANCH_NEQ", kTreeNe},
-                                                       {"LEAF", kTreeLeaf}};
+  static const std::map<std::string, int32_t> tests = {
+      {"BRANCH_LEQ", kTreeLe}, {"BRANCH_LT", kTreeLt},  {"BRANCH_GTE", kTreeGe}, {"BRANCH_GT", kTreeGt},
+      {"BRANCH_EQ", kTreeEq},  {"BRANCH_NEQ", kTreeNe}, {"LEAF", kTreeLeaf}};
   auto it = tests.find(mode);
   if (it == tests.end()) r.fail(ErrorKind::InvalidModel, "node mode '{}' is not known", mode);
   return it->second;
@@ -198,7 +197,8 @@ void regressor(Rewriter& r) {
     r.fail(ErrorKind::InvalidModel, "has {} base values for {} targets", trees.base.size(), trees.targets);
   const std::string aggregate = r.node.get_string("aggregate_function", "SUM");
   const auto* found = std::find(std::begin(kAggregates), std::end(kAggregates), aggregate);
-  if (found == std::end(kAggregates)) r.fail(ErrorKind::InvalidModel, "aggregate_function '{}' is not known", aggregate);
+  if (found == std::end(kAggregates))
+    r.fail(ErrorKind::InvalidModel, "aggregate_function '{}' is not known", aggregate);
   trees.aggregate = found - std::begin(kAggregates);
   const TensorId y = emit_trees(r, trees, false);
   set_result(r, 0, post_transformed(r, y, r.node.get_string("post_transform", "NONE")));

@@ -1,5 +1,6 @@
 // Deformable convolution, up to three spatial dims: every tap of every result reads the input at a place of its own,
-//   y[n][c][o] = b[c] + sum_{i, t} w[c][i][t] mask[n][g][t][o] x[n][i][ o * stride - pad + t * dilation + offset[n][g][t][o] ]
+//   y[n][c][o] = b[c] + sum_{i, t} w[c][i][t] mask[n][g][t][o] x[n][i][ o * stride - pad + t * dilation +
+//   offset[n][g][t][o] ]
 // interpolated linearly, with zeros outside; i runs over the channels of c's group, g is the offset group of i.
 // Operands: x, w, offset, b, mask, y; b and mask may be null. A unit is one (n, o). Scratch: out_channels doubles.
 #pragma once

@@ -14,16 +14,16 @@
 namespace ingot {
 
 struct DftParams {
-  int64_t dtype;             // of x, window and y
-  int64_t n;                 // length of the transform
-  int64_t padded;            // m where n goes through Bluestein, else 0
-  int64_t inverse;           // the sign, and scale 1 / n
-  int64_t in, out;           // elements of a line that are read (at most n), and written
-  int64_t in_parts;          // 1: x is real; 2: complex
-  int64_t out_parts;         // 1: only the real part of y is written
-  int64_t hermitian;         // x has the first half of a spectrum: x[n - k] = conj(x[k])
-  int64_t minor;             // lines are counted (major, minor)
-  int64_t in_step, in_major, in_minor;     // strides in scalars
+  int64_t dtype;                        // of x, window and y
+  int64_t n;                            // length of the transform
+  int64_t padded;                       // m where n goes through Bluestein, else 0
+  int64_t inverse;                      // the sign, and scale 1 / n
+  int64_t in, out;                      // elements of a line that are read (at most n), and written
+  int64_t in_parts;                     // 1: x is real; 2: complex
+  int64_t out_parts;                    // 1: only the real part of y is written
+  int64_t hermitian;                    // x has the first half of a spectrum: x[n - k] = conj(x[k])
+  int64_t minor;                        // lines are counted (major, minor)
+  int64_t in_step, in_major, in_minor;  // strides in scalars
   int64_t out_step, out_major, out_minor;
 };
 
@@ -39,7 +39,8 @@ inline int64_t dft_padded(int64_t n) {
   while (m < 2 * n - 1) m *= 2;
   return m;
 }
-// Powers of w; for Bluestein those of length m, then c, then the transform of conj(c). Each: real parts, then imaginary.
+// Powers of w; for Bluestein those of length m, then c, then the transform of conj(c). Each: real parts, then
+// imaginary.
 inline int64_t dft_table_doubles(int64_t n, int64_t padded) { return padded ? 4 * padded + 2 * n : 2 * n; }
 inline int64_t dft_scratch_doubles(int64_t n, int64_t padded) { return 4 * (padded ? padded : n); }
 

@@ -32,6 +32,7 @@ extern "C" KernelStatus ingot_lookup(const KernelCall* call) {
     const Number x = read_number(static_cast<DType>(p.x_type), call->operand[0], i);
     const int64_t at = p.integer_keys ? find(static_cast<const int64_t*>(call->operand[1]), p.keys, integer(x))
                                       : find(static_cast<const double*>(call->operand[1]), p.keys, x.f);
+    if (p.strict && at == p.keys) return kBadValue;
     __builtin_memcpy(static_cast<char*>(call->operand[3]) + i * p.value_bytes, values + at * p.value_bytes,
                      static_cast<size_t>(p.value_bytes));
   }

@@ -36,8 +36,8 @@ INGOT_INLINE void add_tile(const T* r, const T* v, int64_t hidden, T* out, int64
       const Vec<T> w = load_partial(r + j * hidden + k, hidden - k);
       for (int m = 0; m < Members; m++) acc[j][m] += w * load_partial(v + m * hidden + k, hidden - k);
     }
-  INGOT_UNROLL for (int j = 0; j < Rows; j++)
-    INGOT_UNROLL for (int m = 0; m < Members; m++) out[m * out_stride + j] += sum_of<T>(acc[j][m]);
+  INGOT_UNROLL for (int j = 0; j < Rows; j++) INGOT_UNROLL for (int m = 0; m < Members; m++) out[m * out_stride + j] +=
+      sum_of<T>(acc[j][m]);
 }
 
 template <class T, int Members>
@@ -63,8 +63,7 @@ template <int Panels, int Members>
 INGOT_INLINE void add_panels(const float* panel, const float* v, int64_t hidden, int64_t columns, float* out,
                              int64_t out_stride) {
   VF acc[Members][Panels * kVectors];
-  for (int m = 0; m < Members; m++)
-    INGOT_UNROLL for (int j = 0; j < Panels * kVectors; j++) acc[m][j] = VF(0.f);
+  for (int m = 0; m < Members; m++) INGOT_UNROLL for (int j = 0; j < Panels * kVectors; j++) acc[m][j] = VF(0.f);
   for (int64_t k = 0; k < hidden; k++) {
     VF x[Members];
     INGOT_UNROLL for (int m = 0; m < Members; m++) x[m] = VF(v[m * hidden + k]);
@@ -74,8 +73,7 @@ INGOT_INLINE void add_panels(const float* panel, const float* v, int64_t hidden,
       INGOT_UNROLL for (int m = 0; m < Members; m++) acc[m][j] += x[m] * w;
     }
   }
-  for (int m = 0; m < Members; m++)
-    INGOT_UNROLL for (int j = 0; j < Panels * kVectors; j++) {
+  for (int m = 0; m < Members; m++) INGOT_UNROLL for (int j = 0; j < Panels * kVectors; j++) {
       float* to = out + m * out_stride + j * kLanes;
       const int64_t left = columns - j * kLanes;
       if (left > 0) store_partial(to, load_partial(to, left) + acc[m][j], left);
@@ -314,8 +312,8 @@ extern "C" KernelStatus ingot_recurrent_pack(const KernelCall* call) {
   for (int64_t u = call->begin; u < call->end; u++) {
     const int64_t gate = u / panels, column = u % panels * kRecurrentPanel;
     pack_panel<kRecurrentPanel>(static_cast<float*>(call->operand[1]) + u * kRecurrentPanel * n,
-                                static_cast<const float*>(call->operand[0]) + (gate * n + column) * n, n, n - column,
-                                1, n);
+                                static_cast<const float*>(call->operand[0]) + (gate * n + column) * n, n, n - column, 1,
+                                n);
   }
   return kOk;
 }

@@ -9,8 +9,8 @@ void infer(InferContext& ctx) {
   const auto to = dtype_from_onnx(static_cast<int32_t>(number));
   ctx.require(to.has_value() && bits(*to) > 0, "attribute 'to' is {}, which is no type of numbers", number);
   ctx.set_dtype(0, *to);
-  ctx.require(bits(ctx.dtype(0)) == bits(*to), "{} has {} bits and {} has {}", name(ctx.dtype(0)),
-              bits(ctx.dtype(0)), name(*to), bits(*to));
+  ctx.require(bits(ctx.dtype(0)) == bits(*to), "{} has {} bits and {} has {}", name(ctx.dtype(0)), bits(ctx.dtype(0)),
+              name(*to), bits(*to));
   ctx.set_shape(0, ctx.shape(0));
 }
 

@@ -54,8 +54,7 @@ std::vector<int64_t> as_channels_last(std::vector<int64_t> dims, bool last) {
   return dims;
 }
 
-Conv conv_of(const Node& node, const std::vector<int64_t>& x, std::vector<int64_t> w,
-             const std::vector<int64_t>& y) {
+Conv conv_of(const Node& node, const std::vector<int64_t>& x, std::vector<int64_t> w, const std::vector<int64_t>& y) {
   const ImageLayout l{x.size(), channels_last(node)};
   Conv c{l, {}, node.get_int("group", 1), std::move(w), as_channels_last(x, l.last), as_channels_last(y, l.last)};
   c.window = window_of(node, l.spatial_rank(), {c.w.begin() + 2, c.w.end()});

@@ -28,8 +28,8 @@ void infer(InferContext& ctx) {
   ctx.set_dtype(0, t);
   ctx.require(is_half(t) || t == DType::F32 || t == DType::F64, "X is {}, expected f16, bf16, f32 or f64", name(t));
   for (size_t i = 0; i < ctx.input_count(); i++)
-    ctx.require(!ctx.has(i) || ctx.dtype(i) == t, "operand {} is {}, X is {}", i,
-                ctx.has(i) ? name(ctx.dtype(i)) : "", name(t));
+    ctx.require(!ctx.has(i) || ctx.dtype(i) == t, "operand {} is {}, X is {}", i, ctx.has(i) ? name(ctx.dtype(i)) : "",
+                name(t));
   const Shape &x = ctx.shape(kX), &w = ctx.shape(kW);
   const Shape out = conv_shape(ctx, x, w);
   const int64_t groups = ctx.node.get_int("offset_group", 1);

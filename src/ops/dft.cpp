@@ -7,7 +7,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kMaxLength = int64_t{1} << 28;
+constexpr int64_t kMaxLength = int64_t{1} << 24;
 
 void check_type(const InferContext& ctx) {
   const DType t = ctx.dtype(0);

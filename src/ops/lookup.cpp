@@ -1,4 +1,4 @@
-// ingot.Lookup (kernels/lookup.h): LabelEncoder of numbers.
+// ingot.Lookup (kernels/lookup.h): LabelEncoder of numbers; the categories of OneHotEncoder.
 #include "kernels/lookup.h"
 
 #include <cstring>
@@ -29,6 +29,7 @@ void lower(LowerContext& ctx) {
   p.x_type = static_cast<int64_t>(ctx.in(0).dtype);
   p.integer_keys = ctx.in(1).dtype == DType::I64;
   p.value_bytes = element_bytes(ctx, ctx.in(2).dtype);
+  p.strict = ctx.node.get_int("strict", 0) != 0;
   p.keys = ctx.dims(1)[0];
   p.count = product_of(ctx.dims(0));
   Step& s = ctx.step(ingot_lookup_kernel);

@@ -1,5 +1,6 @@
 // QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear. What expressions can say is element-wise steps over the
-// operands seen with the right dims; other types (below a byte, 8-bit floats, quotients in half precision) have a kernel.
+// operands seen with the right dims; other types (below a byte, 8-bit floats, quotients in half precision) have a
+// kernel.
 #include "ops/quantize.h"
 
 #include "kernels/quantize.h"
@@ -170,9 +171,7 @@ Expr finish(Expr e, int result, DType to) {
   e.result_types = {to};
   return e;
 }
-int as_f32(Expr& e, int x) {
-  return e.code[static_cast<size_t>(x)].dtype == DType::F32 ? x : e.call("cast_f32", {x});
-}
+int as_f32(Expr& e, int x) { return e.code[static_cast<size_t>(x)].dtype == DType::F32 ? x : e.call("cast_f32", {x}); }
 
 void lower_quantize(LowerContext& ctx) {
   const DType s = ctx.in(1).dtype, to = ctx.out(0).dtype;
@@ -215,13 +214,10 @@ void lower_dynamic(LowerContext& ctx) {
   const Operand low = ctx.shared_temporary(4), high = ctx.shared_temporary(4);
   emit_reduce(ctx, ctx.input(0), dims, low, DType::F32, axes, kReduceMin);
   emit_reduce(ctx, ctx.input(0), dims, high, DType::F32, axes, kReduceMax);
-  auto result = [&](size_t i, int64_t bytes) {
-    return ctx.has_out(i) ? ctx.output(i) : ctx.shared_temporary(bytes);
-  };
+  auto result = [&](size_t i, int64_t bytes) { return ctx.has_out(i) ? ctx.output(i) : ctx.shared_temporary(bytes); };
   const Operand scale = result(1, 4), zero = result(2, 1);
   const std::vector<DType> pair(2, DType::F32);
-  const char* steps =
-      "t0 = div(sub(max(x1, 0:f32), min(x0, 0:f32)), 255:f32); where(eq(t0, 0:f32), 1:f32, t0)";
+  const char* steps = "t0 = div(sub(max(x1, 0:f32), min(x0, 0:f32)), 255:f32); where(eq(t0, 0:f32), 1:f32, t0)";
   emit_elementwise(ctx, parse_expr(steps, pair), {{low, {}}, {high, {}}}, {scale}, {});
   const char* offset = "cast_u8(round(clip(sub(0:f32, div(min(x0, 0:f32), x1)), 0:f32, 255:f32)))";
   emit_elementwise(ctx, parse_expr(offset, pair), {{low, {}}, {scale, {}}}, {zero}, {});

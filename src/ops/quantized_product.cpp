@@ -105,9 +105,9 @@ void infer_conv(InferContext& ctx) {
   for (size_t i : {o.b_zero, o.b_scale}) need(i, true);
   if (o.bias != kNone && ctx.has(o.bias)) {
     const Shape& b = ctx.shape(o.bias);
-    ctx.require(b.size() == 1 && (!b[0].is_const() || !w[0].is_const() || b[0] == w[0]) &&
-                    ctx.dtype(o.bias) == DType::I32,
-                "B is {} {}, expected one i32 for each channel of Y", name(ctx.dtype(o.bias)), str(b));
+    ctx.require(
+        b.size() == 1 && (!b[0].is_const() || !w[0].is_const() || b[0] == w[0]) && ctx.dtype(o.bias) == DType::I32,
+        "B is {} {}, expected one i32 for each channel of Y", name(ctx.dtype(o.bias)), str(b));
   }
   ctx.set_shape(0, std::move(out));
 }
@@ -196,8 +196,7 @@ void lower_conv(LowerContext& ctx) {
   const DenseOperand x = centred(ctx, o.a, o.a_zero, x_dims, dims_of(ctx, o.a_zero));
   const DenseOperand w = centred(ctx, o.b, o.b_zero, w_dims, per_channel(dims_of(ctx, o.b_zero), rank));
   const bool requantizes = o.y_scale != kNone;
-  const Operand acc =
-      requantizes ? ctx.shared_temporary(byte_size(DType::I32, product_of(dims))) : ctx.output(0);
+  const Operand acc = requantizes ? ctx.shared_temporary(byte_size(DType::I32, product_of(dims))) : ctx.output(0);
   emit_conv_any(ctx, ingot_conv_i32_kernel, {x.operand, x_dims}, {w.operand, w_dims}, {acc, dims});
   if (!requantizes) return;
   std::vector<DenseOperand> inputs = {{acc, dims}};

@@ -21,9 +21,7 @@ void require_float(const InferContext& ctx, DType t) {
   ctx.require(is_common_float(t), "random numbers of type {}, expected f16, bf16, f32 or f64", name(t));
 }
 
-int64_t seed_of(const Node& node) {
-  return static_cast<int64_t>(std::bit_cast<uint32_t>(node.get_float("seed", 0)));
-}
+int64_t seed_of(const Node& node) { return static_cast<int64_t>(std::bit_cast<uint32_t>(node.get_float("seed", 0))); }
 // The key as the kernels' first operand: none where there is a seed.
 Operand draw_key(LowerContext& ctx, bool seeded) {
   if (seeded) return {};
@@ -60,8 +58,9 @@ void infer_bernoulli(InferContext& ctx) {
 void lower_random(LowerContext& ctx) {
   const Node& node = ctx.node;
   RandomParams p{};
-  p.kind = node.op == "Bernoulli" ? kRandomBernoulli : node.op.starts_with("RandomNormal") ? kRandomNormal
-                                                                                            : kRandomUniform;
+  p.kind = node.op == "Bernoulli"                ? kRandomBernoulli
+           : node.op.starts_with("RandomNormal") ? kRandomNormal
+                                                 : kRandomUniform;
   p.in_type = p.kind == kRandomBernoulli ? static_cast<int64_t>(ctx.in(0).dtype) : 0;
   p.out_type = static_cast<int64_t>(ctx.out(0).dtype);
   p.seed = seed_of(node);
@@ -120,10 +119,9 @@ void infer_dropout(InferContext& ctx) {
 void lower_dropout(LowerContext& ctx) {
   const int64_t count = product_of(ctx.dims(0));
   const DropoutParams p{static_cast<int64_t>(ctx.in(0).dtype),
-                        static_cast<int64_t>(ctx.has(1) ? ctx.in(1).dtype : DType::F32),
-                        ctx.node.get_int("seed", 0), count};
-  const Operand y =
-      ctx.has_out(0) ? ctx.output(0) : ctx.shared_temporary(byte_size(ctx.in(0).dtype, count));
+                        static_cast<int64_t>(ctx.has(1) ? ctx.in(1).dtype : DType::F32), ctx.node.get_int("seed", 0),
+                        count};
+  const Operand y = ctx.has_out(0) ? ctx.output(0) : ctx.shared_temporary(byte_size(ctx.in(0).dtype, count));
   const Operand key = draw_key(ctx);
   Step& s = ctx.step(ingot_dropout_kernel);
   s.operands = {key, ctx.input(0), ctx.input(1), ctx.input(2), y, ctx.output(1)};

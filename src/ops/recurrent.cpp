@@ -160,8 +160,16 @@ void lower(LowerContext& ctx) {
     pack.grain = grain_for(kRecurrentPanel * p.hidden * 4);
   }
   Step& s = ctx.step(ingot_recurrent_kernel);
-  s.operands = {xw, weights, ctx.input(kB), ctx.input(kLengths), ctx.input(kH0), ctx.input(kC0), ctx.input(kP),
-                ctx.output(0), ctx.output(1), ctx.output(2)};
+  s.operands = {xw,
+                weights,
+                ctx.input(kB),
+                ctx.input(kLengths),
+                ctx.input(kH0),
+                ctx.input(kC0),
+                ctx.input(kP),
+                ctx.output(0),
+                ctx.output(1),
+                ctx.output(2)};
   s.params = params_of(p);
   s.structure = 2;
   s.units = dirs * ((p.batch + kRecurrentBlock - 1) / kRecurrentBlock);

@@ -19,8 +19,8 @@ void infer(InferContext& ctx) {
   const Shape &in = ctx.shape(kX), &nodes = ctx.shape(kNodes), &thresholds = ctx.shape(kThresholds);
   ctx.require(nodes.size() == 2 && nodes[1].is(4) && thresholds.size() == 1 && thresholds[0] == nodes[0],
               "the nodes are {} and the thresholds {}", str(nodes), str(thresholds));
-  ctx.require(ctx.rank(kRoots) == 1 && ctx.rank(kTargets) == 1 && ctx.rank(kBase) == 1 &&
-                  ctx.rank(kWeights) == 1 && ctx.shape(kWeights)[0] == ctx.shape(kTargets)[0],
+  ctx.require(ctx.rank(kRoots) == 1 && ctx.rank(kTargets) == 1 && ctx.rank(kBase) == 1 && ctx.rank(kWeights) == 1 &&
+                  ctx.shape(kWeights)[0] == ctx.shape(kTargets)[0],
               "the votes are {} and {}", str(ctx.shape(kTargets)), str(ctx.shape(kWeights)));
   const int64_t aggregate = ctx.node.get_int("aggregate", kTreeSum);
   ctx.require(aggregate >= kTreeAverage && aggregate <= kTreeMax, "aggregate is {}", aggregate);
@@ -51,8 +51,6 @@ void lower(LowerContext& ctx) {
 
 }  // namespace
 
-void register_tree_ensemble(OpRegistry& r) {
-  r.add({"TreeEnsemble", "ingot", 7, 7, 1, 1, infer, lower});
-}
+void register_tree_ensemble(OpRegistry& r) { r.add({"TreeEnsemble", "ingot", 7, 7, 1, 1, infer, lower}); }
 
 }  // namespace ingot
