@@ -1,5 +1,5 @@
-"""From each ISA level's kernel objects, one native object in which only the ingot_* functions are global, with the level
-as a suffix; and a table in C++: for each of them a `Kernel` that names its builds."""
+"""From each ISA level's kernel objects, one native object in which only the ingot_* functions are global, with the
+level as a suffix; and a table in C++: for each of them a `Kernel` that names its builds."""
 
 import subprocess
 import sys

@@ -27,7 +27,7 @@ function(ingot_kernels folder)
         list(APPEND bitcode ${bc})
       endif()
       add_custom_command(OUTPUT ${obj} DEPENDS ${source} ${headers} VERBATIM
-        COMMAND ${compile} $<IF:$<STREQUAL:${isa},v2>,-Os,-O2> -fno-unroll-loops -fno-asynchronous-unwind-tables -DINGOT_NATIVE ${INGOT_SANITIZE} -ffunction-sections -fdata-sections -c ${source} -o ${obj}
+        COMMAND ${compile} $<IF:$<STREQUAL:${isa},v2>,-Os,-O2> -fno-unroll-loops -fno-asynchronous-unwind-tables -DINGOT_NATIVE ${INGOT_KERNEL_SANITIZE} -ffunction-sections -fdata-sections -c ${source} -o ${obj}
         COMMENT "native ${isa} ${stem}")
       list(APPEND objects ${obj})
     endforeach()

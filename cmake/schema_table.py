@@ -32,8 +32,18 @@ for schema in onnx.defs.get_all_schemas():
         operands.append(f'{{{mask(set(formal.types))}u, "{variable}", {str(variadic).lower()}}}')
     rows.append(f'    {{"{schema.domain}", "{schema.name}", {{{", ".join(operands)}}}}},\n')
 
+table = "".join(rows)
 Path(sys.argv[1]).write_text(
-    '#include "loader/schema.h"\n\nnamespace ingot {\n\n'
-    f"const std::vector<OpSchema>& onnx_schemas() {{\n  static const std::vector<OpSchema> table = {{\n{''.join(rows)}  }};\n"
-    "  return table;\n}\n\n}  // namespace ingot\n"
+    f"""#include "loader/schema.h"
+
+namespace ingot {{
+
+const std::vector<OpSchema>& onnx_schemas() {{
+  static const std::vector<OpSchema> table = {{
+{table}  }};
+  return table;
+}}
+
+}}  // namespace ingot
+"""
 )

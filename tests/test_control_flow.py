@@ -38,7 +38,12 @@ def all_ways(path: Path, tmp_path: Path, inputs: dict[str, Any]) -> list[dict[st
     compiled = ingot.compile(path)
     compiled.save(tmp_path / "ir")
     compiled.emit(tmp_path / "model.so")
-    graphs = [compiled, ingot.compile(path, opt_level=0), ingot.load(tmp_path / "ir"), ingot.load(tmp_path / "model.so")]
+    graphs = [
+        compiled,
+        ingot.compile(path, opt_level=0),
+        ingot.load(tmp_path / "ir"),
+        ingot.load(tmp_path / "model.so"),
+    ]
     return [g.inference(inputs) for g in graphs]
 
 
@@ -139,7 +144,7 @@ def test_a_branch_that_does_not_fit_the_shapes_matters_only_if_taken(tmp_path: P
     )
     compiled = ingot.compile(save(tmp_path, g))
     assert compiled.inference([np.array(True), X.reshape(1, 6)])["z"].shape == (6,)
-    with pytest.raises(ingot.Error, match="Squeeze.*axis 1"):
+    with pytest.raises(ingot.Error, match=r"Squeeze.*axis 1"):
         compiled.inference([np.array(False), X.reshape(1, 6)])
 
 
@@ -194,7 +199,7 @@ def test_wrong_kinds_of_input_are_refused(tmp_path: Path) -> None:
     )
     compiled = ingot.compile(save(tmp_path, g))
     np.testing.assert_array_equal(compiled.inference([[X, X + 1], np.array(-1)])["y"], X + 1)
-    with pytest.raises(ingot.InvalidInputError, match="'s'.*not a list"):
+    with pytest.raises(ingot.InvalidInputError, match=r"'s'.*not a list"):
         compiled.inference([X, np.array(0)])
     with pytest.raises(ingot.InvalidInputError, match="'s' must be a sequence of tensors of f32"):
         compiled.inference([[X.astype(np.int32)], np.array(0)])
@@ -205,5 +210,5 @@ def test_wrong_kinds_of_input_are_refused(tmp_path: Path) -> None:
 def test_a_body_that_does_not_fit_its_node_is_refused(tmp_path: Path) -> None:
     g = doubling_loop()
     del g.node[0].attribute[0].g.output[2]
-    with pytest.raises(ingot.InvalidModelError, match="Loop.*carries 1 values and gives 2 results, its body gives 2"):
+    with pytest.raises(ingot.InvalidModelError, match=r"Loop.*carries 1 values and gives 2 results, its body gives 2"):
         ingot.compile(save(tmp_path, g))

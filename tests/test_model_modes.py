@@ -1,4 +1,4 @@
-"""Real models from their packages in every mode, against onnxruntime: fixed and free dims, inputs folded in, IR, library."""
+"""Real models from their packages in every mode, against onnxruntime."""
 
 from __future__ import annotations
 

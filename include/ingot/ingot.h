@@ -71,7 +71,8 @@ void ingot_destroy(ingot_model* model);
  * has a "form": sequence, optional or optional_sequence. Owned by the model. */
 const char* ingot_signature(const ingot_model* model);
 /* Inputs and outputs in the order of the signature. An output whose data is NULL gets memory from the library, to be
- * returned with ingot_release; otherwise bytes must be enough (strings and sequences are always given memory). dtype, rank, dims and bytes of outputs are filled in. */
+ * returned with ingot_release; otherwise bytes must be enough (strings and sequences are always given memory). dtype,
+ * rank, dims and bytes of outputs are filled in. */
 ingot_status ingot_run(ingot_model* model, const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs,
                        size_t output_count);
 void ingot_release(ingot_tensor* output);

@@ -51,8 +51,9 @@ enum class Form : uint8_t { Tensor, Sequence, Optional, OptionalSequence };
 std::string_view name(Form);
 std::optional<Form> form_from_name(std::string_view);
 
-// What is known of a tensor's type and value; of the elements, if it is a sequence or optional. `values` holds the elements of small integer tensors (shapes, axes,
-// indices) as dims, known from the shapes alone; `constant` holds data fixed in the model.
+// What is known of a tensor's type and value; of the elements, if it is a sequence or optional. `values` holds the
+// elements of small integer tensors (shapes, axes, indices) as dims, known from the shapes alone; `constant` holds data
+// fixed in the model.
 struct TensorInfo {
   DType dtype = DType::Undefined;
   std::optional<Shape> shape;  // absent: rank unknown

@@ -11,8 +11,8 @@
 namespace ingot {
 
 // Strings as numbers: equal strings have equal numbers within one pool, so that a tensor of strings is one of 8-byte
-// elements to everything that only moves or compares them, and memory filled with zeros is full of empty strings. A pool
-// may stand on another, which it does not change.
+// elements to everything that only moves or compares them, and memory filled with zeros is full of empty strings. A
+// pool may stand on another, which it does not change.
 class StringPool {
  public:
   explicit StringPool(const StringPool* base = nullptr) : base_(base) { add(""); }

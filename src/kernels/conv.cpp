@@ -82,7 +82,7 @@ struct ConvChunk {
 
 template <int NR, int MR>
 INGOT_LATE void conv_tile(const ConvParams& p, const ConvBlock& b, const ConvChunk& chunk, int64_t row,
-                            const Destination& d, Prefetch& prefetch, const Epilogue& epilogue) {
+                          const Destination& d, Prefetch& prefetch, const Epilogue& epilogue) {
   int64_t piece_length = conv_segment_length(p) / p.split;
   prefetch_destination<MR>(d, epilogue);
   VF acc[MR][NR / kLanes];

@@ -58,7 +58,7 @@ INGOT_INLINE PanelOfB gemm_panel_of_b(const GemmParams& p, const GemmMatrices& x
 
 template <int NR, int MR>
 INGOT_LATE void gemm_tile(const GemmParams& p, const GemmMatrices& x, const GemmSlice& s, const float* packed_a,
-                            PanelOfB b, int64_t panel, int64_t tile, Prefetch& prefetch, const Epilogue& epilogue) {
+                          PanelOfB b, int64_t panel, int64_t tile, Prefetch& prefetch, const Epilogue& epilogue) {
   int64_t row = tile_start(s.tiling, tile), row_in_block = row - tile_start(s.tiling, s.first_tile);
   const float* first = p.a_packing ? packed_a + row_in_block * padded_length(s.len) : x.a + row * p.a_row + s.k0;
   int64_t stride = p.a_packing ? kUnroll : p.a_row;

@@ -10,8 +10,9 @@
 //   A unit is a row. Scratch: `classes` doubles.
 // ingot_dropout: operands: key, x, ratio, training (bool; both one element), y, mask; ratio null: 0.5; training
 //   null: no; mask may be null.
-//   y = x mask / (1 - ratio),  mask = u >= ratio;  y = x where it is not training. A unit is kRandomChunk elements. With a
-//   seed (key null) the u are those of the Mersenne twister, whose order ONNX's own cases fix: one unit is all elements.
+//   y = x mask / (1 - ratio),  mask = u >= ratio;  y = x where it is not training. A unit is kRandomChunk elements.
+//   With a seed (key null) the u are those of the Mersenne twister, whose order ONNX's own cases fix: one unit is all
+//   elements.
 #pragma once
 #include <cstdint>
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #define INGOT_INLINE static inline __attribute__((always_inline))
-// A function of which a specialised kernel keeps few instances (a tile of one height out of six): in the bitcode it stays
-// a function, which the code generator inlines once it knows that it is called.
+// A function of which a specialised kernel keeps few instances (a tile of one height out of six): in the bitcode it
+// stays a function, which the code generator inlines once it knows that it is called.
 #if defined(INGOT_NATIVE)
 #define INGOT_LATE INGOT_INLINE
 #else

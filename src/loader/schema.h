@@ -1,5 +1,6 @@
-// What ONNX's own schemas say of operands: the element types they may have. The table is generated from the onnx package
-// that Ingot is built with, and is of the operators' current versions, which is what extractors make of any model.
+// What ONNX's own schemas say of operands: the element types they may have. The table is generated from the onnx
+// package that Ingot is built with, and is of the operators' current versions, which is what extractors make of any
+// model.
 #pragma once
 #include <cstdint>
 #include <string>

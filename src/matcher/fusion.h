@@ -26,7 +26,8 @@ struct Fusion {
 };
 
 class FusionRegistry;
-extern "C" void (*const ingot_fusions_registrars[])(FusionRegistry&);  // generated: every register_<file> of src/fusions
+extern "C" void (*const ingot_fusions_registrars[])(
+    FusionRegistry&);  // generated: every register_<file> of src/fusions
 
 class FusionRegistry {
  public:

@@ -33,7 +33,8 @@ void set_type(InferContext& ctx, size_t out, const TensorInfo& info) {
 void infer_if(InferContext& ctx) {
   const Graph &yes = body_of(ctx.node, "then_branch"), &no = body_of(ctx.node, "else_branch");
   ctx.require(yes.outputs.size() == ctx.output_count() && no.outputs.size() == ctx.output_count(),
-              "gives {} results, its branches give {} and {}", ctx.output_count(), yes.outputs.size(), no.outputs.size());
+              "gives {} results, its branches give {} and {}", ctx.output_count(), yes.outputs.size(),
+              no.outputs.size());
   for (size_t i = 0; i < ctx.output_count(); i++) {
     const TensorInfo &a = result_of(yes, i), &b = result_of(no, i);
     set_type(ctx, i, a.dtype == DType::Undefined ? b : a);

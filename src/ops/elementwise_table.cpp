@@ -270,7 +270,8 @@ void register_elementwise_table(OpRegistry& registry) {
   };
   for (const Direct& d : kDirect)
     if (d.op != std::string("Equal"))
-      add(d.op, d.operands, d.operands, direct_expr, d.op == std::string("PRelu") ? infer_like_first : infer_elementwise);
+      add(d.op, d.operands, d.operands, direct_expr,
+          d.op == std::string("PRelu") ? infer_like_first : infer_elementwise);
   registry.add({"Equal", "", 2, 2, 1, 1, infer_equal, lower_elementwise, direct_expr, equal_strings});
   for (const char* op : {"Min", "Max", "Sum", "Mean"})
     registry.add({op, "", 1, -1, 1, 1, infer_elementwise, lower_variadic, variadic_expr});

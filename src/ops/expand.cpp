@@ -23,8 +23,7 @@ void infer_expand(InferContext& ctx) {
   if (!wanted) {
     const Shape& s = ctx.shape(1);
     ctx.require(s.size() == 1, "the shape operand must have rank 1, it has shape {}", str(s));
-    if (s[0].is_const())
-      ctx.set_shape(0, unknown_shape(ctx, std::max<int64_t>(ctx.rank(0), s[0].value())));
+    if (s[0].is_const()) ctx.set_shape(0, unknown_shape(ctx, std::max<int64_t>(ctx.rank(0), s[0].value())));
     return;
   }
   for (const Dim& d : *wanted)

@@ -24,13 +24,13 @@ class HostContext {
   bool given(size_t i) const { return node.has_input(i); }
   size_t input_count() const { return inputs_.size(); }
   const Value& in(size_t i) const;
-  const ConstantPtr& tensor(size_t i) const;            // error when it is no tensor
-  const std::vector<Value>& sequence(size_t i) const;   // error when it is no sequence
-  int64_t integer(size_t i) const;                      // the only element of an integer or bool tensor
-  std::vector<int64_t> integers(size_t i) const;        // all elements of one
-  double number(size_t i) const;                        // the only element of a tensor of numbers
-  std::vector<std::string> strings(size_t i) const;     // all elements of a tensor of strings
-  int64_t axis(int64_t value, int64_t rank) const;      // from the front; error outside [-rank, rank)
+  const ConstantPtr& tensor(size_t i) const;           // error when it is no tensor
+  const std::vector<Value>& sequence(size_t i) const;  // error when it is no sequence
+  int64_t integer(size_t i) const;                     // the only element of an integer or bool tensor
+  std::vector<int64_t> integers(size_t i) const;       // all elements of one
+  double number(size_t i) const;                       // the only element of a tensor of numbers
+  std::vector<std::string> strings(size_t i) const;    // all elements of a tensor of strings
+  int64_t axis(int64_t value, int64_t rank) const;     // from the front; error outside [-rank, rank)
 
   void set(size_t out, Value value) {
     if (out < outputs.size()) outputs[out] = std::move(value);

@@ -56,7 +56,9 @@ ConstantPtr join(const std::vector<ConstantPtr>& parts, int64_t axis) {
     if (other.size() != dims.size() || p->dtype != parts[0]->dtype) invalid_input("tensors of different rank or type");
     dims[at] = checked_add(dims[at], other[at]);
     other[at] = dims[at];
-    if (other != dims) invalid_input("shapes {} and {} differ besides axis {}", str(to_shape(p->dims)), str(to_shape(parts[0]->dims)), axis);
+    if (other != dims)
+      invalid_input("shapes {} and {} differ besides axis {}", str(to_shape(p->dims)), str(to_shape(parts[0]->dims)),
+                    axis);
   }
   std::byte* to = nullptr;
   ConstantPtr out = make_constant(parts[0]->dtype, dims, &to);
@@ -75,7 +77,8 @@ ConstantPtr stack(const std::vector<ConstantPtr>& parts, int64_t axis) {
   std::vector<ConstantPtr> wide;
   for (const ConstantPtr& p : parts) {
     std::vector<int64_t> dims = p->dims;
-    if (axis > static_cast<int64_t>(dims.size())) invalid_input("a tensor of rank {} has no place for axis {}", dims.size(), axis);
+    if (axis > static_cast<int64_t>(dims.size()))
+      invalid_input("a tensor of rank {} has no place for axis {}", dims.size(), axis);
     dims.insert(dims.begin() + axis, 1);
     wide.push_back(with_dims(p, std::move(dims)));
   }

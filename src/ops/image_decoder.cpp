@@ -209,8 +209,9 @@ class Inflate {
       if (s > 285) invalid_input("the image's data are corrupt");
       const int l = s - 257;
       const int extra = l < 8 || l == 28 ? 0 : (l - 4) / 4;
-      const size_t length = l == 28 ? 258 : l < 8 ? 3 + static_cast<size_t>(l)
-                                                  : 3 + ((4 + static_cast<size_t>(l) % 4) << extra) + bits(extra);
+      const size_t length = l == 28 ? 258
+                            : l < 8 ? 3 + static_cast<size_t>(l)
+                                    : 3 + ((4 + static_cast<size_t>(l) % 4) << extra) + bits(extra);
       const uint16_t d = symbol(distances);
       if (d > 29) invalid_input("the image's data are corrupt");
       const int more = d < 4 ? 0 : (d - 2) / 2;
@@ -234,7 +235,8 @@ void unfilter(std::vector<uint8_t>& data, int64_t rows, int64_t row, int64_t ste
     const uint8_t kind = *line++;
     const uint8_t* above = y ? line - (row + 1) : nullptr;
     for (int64_t x = 0; x < row; x++) {
-      const int a = x >= step ? line[x - step] : 0, b = above ? above[x] : 0, c = above && x >= step ? above[x - step] : 0;
+      const int a = x >= step ? line[x - step] : 0, b = above ? above[x] : 0,
+                c = above && x >= step ? above[x - step] : 0;
       const int pa = std::abs(b - c), pb = std::abs(a - c), pc = std::abs(a + b - 2 * c);
       const int paeth = pa <= pb && pa <= pc ? a : pb <= pc ? b : c;
       const int guess = kind == 1 ? a : kind == 2 ? b : kind == 3 ? (a + b) / 2 : kind == 4 ? paeth : 0;
@@ -273,8 +275,7 @@ Image read_png(Reader in) {
   std::vector<uint8_t> data = Inflate(packed, static_cast<size_t>(height * (row + 1))).run();
   if (std::ssize(data) != height * (row + 1)) invalid_input("the image is truncated");
   unfilter(data, height, row, channels);
-  for (int64_t y = 0; y < height; y++)
-    std::copy_n(data.data() + y * (row + 1) + 1, row, out.pixels.data() + y * row);
+  for (int64_t y = 0; y < height; y++) std::copy_n(data.data() + y * (row + 1) + 1, row, out.pixels.data() + y * row);
   if (type != 3) return out;
   Image coloured = sized(height, width, 3);
   for (size_t i = 0; i < out.pixels.size(); i++)
@@ -305,7 +306,8 @@ Image read_tiff(Reader in) {
   }
   auto first = [&](int64_t tag, int64_t fallback) { return tags[tag].empty() ? fallback : tags[tag][0]; };
   const int64_t channels = first(277, 1);
-  if (first(259, 1) != 1 || first(258, 1) != 8 || first(284, 1) != 1 || (channels != 1 && channels != 3 && channels != 4))
+  if (first(259, 1) != 1 || first(258, 1) != 8 || first(284, 1) != 1 ||
+      (channels != 1 && channels != 3 && channels != 4))
     unsupported("a TIFF that is compressed, planar or not of 8 bits is not read");
   Image out = sized(first(257, 0), first(256, 0), channels);
   std::vector<uint8_t> data;
@@ -325,7 +327,8 @@ Image read_image(std::span<const uint8_t> bytes) {
   if (in.starts_with("BM")) return read_bmp(in);
   if (in.starts_with("P5") || in.starts_with("P6")) return read_pnm(in);
   if (in.starts_with("\x89PNG\r\n\x1a\n")) return read_png(in);
-  if (in.starts_with(std::string_view("II*\0", 4)) || in.starts_with(std::string_view("MM\0*", 4))) return read_tiff(in);
+  if (in.starts_with(std::string_view("II*\0", 4)) || in.starts_with(std::string_view("MM\0*", 4)))
+    return read_tiff(in);
   unsupported("the image is not a BMP, PNM, PNG or TIFF: other formats are not read");
 }
 

@@ -158,8 +158,8 @@ struct OpDef {
   // With it, infer and lower are those of every element-wise operator.
   Expr (*expr)(const Node&, const std::vector<DType>& input_types) = nullptr;
   // For what no kernel can do: control flow, sequences and optionals, strings, results whose size depends on data. Such
-  // nodes run between the planned parts of a graph, on whole values. An operator with both is planned where its operands
-  // and results are tensors of numbers.
+  // nodes run between the planned parts of a graph, on whole values. An operator with both is planned where its
+  // operands and results are tensors of numbers.
   void (*host)(HostContext&) = nullptr;
   size_t source = 0;  // which of ingot_ops_registrars registered it
 };

@@ -121,8 +121,7 @@ void infer_unsqueeze(InferContext& ctx) {
   const auto axes = ctx.values(1);
   if (!axes) {
     const Shape& s = ctx.shape(1);
-    if (s.size() == 1 && s[0].is_const())
-      ctx.set_shape(0, unknown_shape(ctx, checked_add(ctx.rank(0), s[0].value())));
+    if (s.size() == 1 && s[0].is_const()) ctx.set_shape(0, unknown_shape(ctx, checked_add(ctx.rank(0), s[0].value())));
     return;
   }
   const size_t rank = in.size() + axes->size();

@@ -90,7 +90,8 @@ void run_concat(HostContext& ctx) {
   for (const Value& v : ctx.sequence(0)) parts.push_back(v.tensor_ptr());
   if (parts.empty()) ctx.fail("the sequence is empty");
   const bool fresh = ctx.node.get_int("new_axis", 0) != 0;
-  const int64_t axis = ctx.axis(ctx.node.need_int("axis"), static_cast<int64_t>(parts[0]->dims.size()) + (fresh ? 1 : 0));
+  const int64_t axis =
+      ctx.axis(ctx.node.need_int("axis"), static_cast<int64_t>(parts[0]->dims.size()) + (fresh ? 1 : 0));
   ctx.set(0, fresh ? stack(parts, axis) : join(parts, axis));
 }
 

@@ -22,8 +22,7 @@ std::vector<int64_t> broadcast_dims(HostContext& ctx, const std::vector<int64_t>
   std::vector<int64_t> out(std::max(a.size(), b.size()), 1);
   for (size_t i = 0; i < out.size(); i++) {
     const int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1, y = i < b.size() ? b[b.size() - 1 - i] : 1;
-    if (x != y && x != 1 && y != 1)
-      ctx.fail("shapes {} and {} do not broadcast", str(to_shape(a)), str(to_shape(b)));
+    if (x != y && x != 1 && y != 1) ctx.fail("shapes {} and {} do not broadcast", str(to_shape(a)), str(to_shape(b)));
     out[out.size() - 1 - i] = x == 1 ? y : x;
   }
   return out;
@@ -129,8 +128,8 @@ void infer_normalizer(InferContext& ctx) {
   ctx.set_dtype(0, DType::String);
   ctx.require(ctx.dtype(0) == DType::String, "the operand is {}", name(ctx.dtype(0)));
   const Shape& in = ctx.shape(0);
-  ctx.require(in.size() == 1 || (in.size() == 2 && (!in[0].is_const() || in[0].is(1))),
-              "takes [C] or [1, C], got {}", str(in));
+  ctx.require(in.size() == 1 || (in.size() == 2 && (!in[0].is_const() || in[0].is(1))), "takes [C] or [1, C], got {}",
+              str(in));
   Shape out = in;
   if (!ctx.node.get_strings("stopwords").empty()) out.back() = Dim::unknown();
   ctx.set_shape(0, out);
@@ -155,13 +154,19 @@ void change_case(std::string& s, bool upper) {
     uint32_t c = (b & 0x1fu) << 6 | (static_cast<unsigned char>(s[i + 1]) & 0x3fu);
     auto within = [&](uint32_t low, uint32_t high) { return c >= low && c <= high; };
     if (upper) {
-      if ((within(0xe0, 0xfe) && c != 0xf7) || (within(0x3b1, 0x3c9) && c != 0x3c2) || within(0x430, 0x44f)) c -= 32;
-      else if (within(0x450, 0x45f)) c -= 80;
-      else if (within(0x100, 0x17f) && c % 2 == 1 && c != 0x131) c -= 1;
+      if ((within(0xe0, 0xfe) && c != 0xf7) || (within(0x3b1, 0x3c9) && c != 0x3c2) || within(0x430, 0x44f))
+        c -= 32;
+      else if (within(0x450, 0x45f))
+        c -= 80;
+      else if (within(0x100, 0x17f) && c % 2 == 1 && c != 0x131)
+        c -= 1;
     } else {
-      if ((within(0xc0, 0xde) && c != 0xd7) || within(0x391, 0x3a9) || within(0x410, 0x42f)) c += 32;
-      else if (within(0x400, 0x40f)) c += 80;
-      else if (within(0x100, 0x17f) && c % 2 == 0 && c != 0x130) c += 1;
+      if ((within(0xc0, 0xde) && c != 0xd7) || within(0x391, 0x3a9) || within(0x410, 0x42f))
+        c += 32;
+      else if (within(0x400, 0x40f))
+        c += 80;
+      else if (within(0x100, 0x17f) && c % 2 == 0 && c != 0x130)
+        c += 1;
     }
     out += static_cast<char>(0xc0 | c >> 6);
     out += static_cast<char>(0x80 | (c & 0x3f));
@@ -353,7 +358,8 @@ void set_parsed(HostContext& ctx, DType to) {
       }
       const double value = parse_number(ctx, s);
       if (!(value > -9.3e18 && value < 1.9e19)) ctx.fail("'{}' is outside {}", s, name(to));
-      out.push_back(value < 0 ? static_cast<T>(static_cast<int64_t>(value)) : static_cast<T>(static_cast<uint64_t>(value)));
+      out.push_back(value < 0 ? static_cast<T>(static_cast<int64_t>(value))
+                              : static_cast<T>(static_cast<uint64_t>(value)));
     } else if constexpr (std::is_floating_point_v<T>) {
       out.push_back(static_cast<T>(parse_number(ctx, s)));
     } else {

@@ -28,7 +28,8 @@ void in_body(const Node& node, const Work& work) {
 // operands, which are executed. Precondition: infer_shapes. True when something was folded.
 bool fold_constants(Graph&);
 
-// An If whose condition is known becomes the nodes of the branch it takes. Precondition: infer_shapes. True when one did.
+// An If whose condition is known becomes the nodes of the branch it takes. Precondition: infer_shapes. True when one
+// did.
 bool inline_if(Graph&);
 
 // Two nodes with the same operator, attributes and operands become one; equal small constants too.

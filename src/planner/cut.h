@@ -1,4 +1,5 @@
-// A graph cut at its host operators (OpDef::host): stretches of nodes that are planned as wholes, and single host nodes.
+// A graph cut at its host operators (OpDef::host): stretches of nodes that are planned as wholes, and single host
+// nodes.
 #pragma once
 #include <memory>
 #include <vector>

@@ -39,8 +39,7 @@ Value from_c(const ingot_tensor& t, const std::string& what) {
   if (t.kind == INGOT_SEQUENCE) {
     if (t.rank != 1 || (!t.data && elements > 0)) invalid_input("{} is a sequence, whose rank must be 1", what);
     std::vector<Value> items;
-    for (int64_t i = 0; i < elements; i++)
-      items.push_back(from_c(static_cast<const ingot_tensor*>(t.data)[i], what));
+    for (int64_t i = 0; i < elements; i++) items.push_back(from_c(static_cast<const ingot_tensor*>(t.data)[i], what));
     return Value(std::move(items));
   }
   if (t.kind != INGOT_TENSOR) invalid_input("{} has the unknown kind {}", what, t.kind);

@@ -30,8 +30,7 @@ std::string signature_json(const Graph& g) {
         }
         shape += "]";
       }
-      const std::string form =
-          t.info.form == Form::Tensor ? "" : fmt::format(R"(, "form": "{}")", name(t.info.form));
+      const std::string form = t.info.form == Form::Tensor ? "" : fmt::format(R"(, "form": "{}")", name(t.info.form));
       out += fmt::format(R"({}{{"name": {}, "dtype": "{}", "shape": {}{}}})", i ? ", " : "", json_string(t.name),
                          name(t.info.dtype), shape, form);
     }

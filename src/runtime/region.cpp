@@ -199,7 +199,8 @@ struct Region::Impl {
     }
     // What decides a shape may itself have a shape that data decide: the first of them is found first.
     while (!e.ready && !e.finder) try {
-        e.finder = std::make_shared<Ready>(make_plan(*graph, dims, {e.needed}, *options.kernels, known), options.threads);
+        e.finder =
+            std::make_shared<Ready>(make_plan(*graph, dims, {e.needed}, *options.kernels, known), options.threads);
       } catch (const DataNeeded& before) {
         e.needed = before.tensor;
       }

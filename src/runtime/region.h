@@ -1,6 +1,6 @@
 // A graph, or a part of one, that is planned as a whole: tensors of numbers in and out, no host operators. It resolves
-// shapes, lifetimes and kernels once per distinct set of input shapes, keeps the resolved plans in an LRU, and then only
-// calls functions.
+// shapes, lifetimes and kernels once per distinct set of input shapes, keeps the resolved plans in an LRU, and then
+// only calls functions.
 #pragma once
 #include <map>
 #include <memory>

@@ -66,7 +66,7 @@ def bad_operands(model: onnx.ModelProto) -> Iterator[Variant]:
     new, _, node = changed(model)
     del node.input[:]
     yield "no operands", new
-    new, graph, node = changed(model)
+    new, _, node = changed(model)
     node.output.extend(["more1", "more2", "more3", "more4", "more5"])
     yield "five results more", new
 
@@ -116,7 +116,9 @@ def bad_values(inputs: list[Any]) -> Iterator[tuple[str, list[Any]]]:
     for i, value in enumerate(inputs):
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "iuf":
             continue
-        extremes = [np.nan, np.inf] if value.dtype.kind == "f" else [np.iinfo(value.dtype).min, np.iinfo(value.dtype).max, 9]
+        extremes = (
+            [np.nan, np.inf] if value.dtype.kind == "f" else [np.iinfo(value.dtype).min, np.iinfo(value.dtype).max, 9]
+        )
         for extreme in extremes:
             yield f"input {i} full of {extreme}", [*inputs[:i], np.full_like(value, extreme), *inputs[i + 1 :]]
 
@@ -213,7 +215,8 @@ def main() -> int:
     outcomes = run_all()
     wrong = {what: o for what, o in outcomes.items() if o not in ("runs", "refused")}
     refused = sum(o == "refused" for o in outcomes.values())
-    print(f"{len(outcomes)} broken models: {refused} refused, {len(outcomes) - refused - len(wrong)} run, {len(wrong)} wrong")
+    run = len(outcomes) - refused - len(wrong)
+    print(f"{len(outcomes)} broken models: {refused} refused, {run} run, {len(wrong)} wrong")
     return 1 if wrong else 0
 
 
