@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 import ingot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -25,7 +25,7 @@ ML = "ai.onnx.ml"
 
 def one_node(
     op: str,
-    inputs: list[NDArray[Any] | None],
+    inputs: Sequence[NDArray[Any] | None],
     outputs: list[int],
     domain: str = "",
     opset: int = 22,
@@ -103,7 +103,7 @@ def test_ties_round_to_even(save: Save) -> None:
     np.testing.assert_array_equal(run(save, model, feed)[0], (np.rint(x) + 3).astype(np.int8))
 
 
-RECURRENT = {
+RECURRENT: dict[str, dict[str, Any]] = {
     "plain": {},
     "clip": {"clip": 0.4},
     "reverse": {"direction": "reverse"},
@@ -120,7 +120,7 @@ def test_recurrent(save: Save, op: str, gates: int, sizes: tuple[int, int, int, 
         pytest.skip("the operator has no such attribute")
     steps, batch, width, hidden = sizes
     directions = 1 if variant == "reverse" else 2
-    attributes = {"direction": "bidirectional", "hidden_size": hidden, **RECURRENT[variant]}
+    attributes: dict[str, Any] = {"direction": "bidirectional", "hidden_size": hidden, **RECURRENT[variant]}
     random = np.random.default_rng(2)
 
     def normal(*shape: int) -> NDArray[Any]:
@@ -222,7 +222,7 @@ def test_tree_that_is_below_itself(save: Save) -> None:
         run(save, model, feed)
 
 
-SIMPLE_ML = {
+SIMPLE_ML: dict[str, dict[str, Any]] = {
     "Scaler": {"offset": [1.0, 2.0, 3.0, 4.0], "scale": [0.5, 2.0, 1.0, 3.0]},
     "Normalizer": {"norm": "L2"},
     "Binarizer": {"threshold": 0.5},
@@ -244,7 +244,10 @@ def test_simple_features(save: Save, op: str) -> None:
 @pytest.mark.parametrize("classes", [2, 3])
 def test_linear_classifier(save: Save, classes: int, transform: str) -> None:
     random = np.random.default_rng(9)
-    attributes = {"coefficients": random.standard_normal(classes * 4).tolist(), "intercepts": [0.1] * classes}
+    attributes: dict[str, Any] = {
+        "coefficients": random.standard_normal(classes * 4).tolist(),
+        "intercepts": [0.1] * classes,
+    }
     attributes |= {"classlabels_ints": list(range(5, 5 + classes)), "post_transform": transform}
     x = np.nan_to_num(features(random))
     made = one_node("LinearClassifier", [x], [TensorProto.INT64, TensorProto.FLOAT], ML, 1, **attributes)
@@ -254,7 +257,7 @@ def test_linear_classifier(save: Save, classes: int, transform: str) -> None:
 @pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
 def test_support_vectors(save: Save, kernel: str) -> None:
     random = np.random.default_rng(10)
-    attributes = {
+    attributes: dict[str, Any] = {
         "kernel_type": kernel,
         "kernel_params": [0.1, 0.2, 3.0],
         "support_vectors": random.standard_normal(9 * 4).tolist(),

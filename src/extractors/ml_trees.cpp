@@ -30,6 +30,7 @@ struct Trees {
   std::vector<int64_t> roots;
   std::vector<double> base;
   int64_t targets = 1, aggregate = kTreeSum;
+  bool whole = false;  // every node is below a root, or the model is broken
 };
 
 // Nodes in an order in which parents come first; each node may have several parents, but no node itself below it.
@@ -71,6 +72,8 @@ TensorId emit_trees(Rewriter& r, const Trees& trees, bool f64) {
   if (trees.targets < 1 || trees.targets > kMaxTargets)
     r.fail(ErrorKind::InvalidModel, "cannot have {} results", trees.targets);
   const auto order = ordered(r, trees);
+  if (trees.whole && order.size() != trees.nodes.size())
+    r.fail(ErrorKind::InvalidModel, "{} nodes are below no root", trees.nodes.size() - order.size());
   std::vector<int32_t> place(trees.nodes.size(), -1), nodes, roots, targets;
   std::vector<double> thresholds, weights;
   for (size_t i = 0; i < order.size(); i++) place[static_cast<size_t>(order[i])] = static_cast<int32_t>(i);
@@ -158,6 +161,7 @@ Trees read_named(Rewriter& r, const std::string& prefix) {
   if (!missing.empty()) need_size(r, missing.size(), count, "nodes_missing_value_tracks_true");
 
   Trees out;
+  out.whole = true;
   std::map<std::pair<int64_t, int64_t>, int64_t> index;
   for (size_t i = 0; i < count; i++) index[{tree[i], id[i]}] = static_cast<int64_t>(i);
   auto find = [&](int64_t t, int64_t node) {
