@@ -89,7 +89,7 @@ def test_quantized_convolution(save: Save, group: int, per_channel: bool) -> Non
     w = random.integers(0, 256, (6, 4 // group, 3, 2)).astype(np.uint8)
     scale = (random.random(6) * 0.05 + 0.01).astype(np.float32) if per_channel else np.array(0.02, np.float32)
     zero = np.full(scale.shape, 128, np.uint8)
-    inputs = [x, np.array(0.03, np.float32), np.array(3, np.uint8), w, scale, zero]
+    inputs: list[NDArray[Any]] = [x, np.array(0.03, np.float32), np.array(3, np.uint8), w, scale, zero]
     inputs += [np.array(0.4, np.float32), np.array(7, np.uint8), random.integers(-999, 999, 6).astype(np.int32)]
     made = one_node(
         "QLinearConv", inputs, [TensorProto.UINT8], opset=10, group=group, pads=[1, 0, 1, 2], strides=[2, 1]
