@@ -30,6 +30,7 @@ struct Trees {
   std::vector<int64_t> roots;
   std::vector<double> base;
   int64_t targets = 1, aggregate = kTreeSum;
+  bool whole = false;  // every node is below a root, or the model is broken
 };
 
 // Nodes in an order in which parents come first; each node may have several parents, but no node itself below it.
@@ -67,7 +68,12 @@ TensorId constant(Rewriter& r, DType t, std::vector<int64_t> dims, const std::ve
 }
 
 TensorId emit_trees(Rewriter& r, const Trees& trees, bool f64) {
+  constexpr int64_t kMaxTargets = 1 << 20;
+  if (trees.targets < 1 || trees.targets > kMaxTargets)
+    r.fail(ErrorKind::InvalidModel, "cannot have {} results", trees.targets);
   const auto order = ordered(r, trees);
+  if (trees.whole && order.size() != trees.nodes.size())
+    r.fail(ErrorKind::InvalidModel, "{} nodes are below no root", trees.nodes.size() - order.size());
   std::vector<int32_t> place(trees.nodes.size(), -1), nodes, roots, targets;
   std::vector<double> thresholds, weights;
   for (size_t i = 0; i < order.size(); i++) place[static_cast<size_t>(order[i])] = static_cast<int32_t>(i);
@@ -155,6 +161,7 @@ Trees read_named(Rewriter& r, const std::string& prefix) {
   if (!missing.empty()) need_size(r, missing.size(), count, "nodes_missing_value_tracks_true");
 
   Trees out;
+  out.whole = true;
   std::map<std::pair<int64_t, int64_t>, int64_t> index;
   for (size_t i = 0; i < count; i++) index[{tree[i], id[i]}] = static_cast<int64_t>(i);
   auto find = [&](int64_t t, int64_t node) {
@@ -172,8 +179,14 @@ Trees read_named(Rewriter& r, const std::string& prefix) {
     }
     out.nodes.push_back(b);
   }
-  for (size_t i = 0; i < count; i++)
+  std::map<int64_t, int> roots_of;
+  for (size_t i = 0; i < count; i++) {
+    roots_of[tree[i]] += !is_child[i];
     if (!is_child[i]) out.roots.push_back(static_cast<int64_t>(i));
+  }
+  for (const auto& [t, roots] : roots_of)
+    if (roots != 1)
+      r.fail(ErrorKind::InvalidModel, "tree {} has {} nodes that are below no other, expected 1", t, roots);
 
   const auto vote_tree = n.get_ints(prefix + "_treeids"), vote_node = n.get_ints(prefix + "_nodeids"),
              vote_id = n.get_ints(prefix + "_ids");
@@ -193,7 +206,7 @@ void regressor(Rewriter& r) {
   Trees trees = read_named(r, "target");
   trees.targets = r.node.get_int("n_targets", 1);
   trees.base = reals(r, "base_values");
-  if (trees.targets < 1 || std::ssize(trees.base) > trees.targets)
+  if (std::ssize(trees.base) > trees.targets)
     r.fail(ErrorKind::InvalidModel, "has {} base values for {} targets", trees.base.size(), trees.targets);
   const std::string aggregate = r.node.get_string("aggregate_function", "SUM");
   const auto* found = std::find(std::begin(kAggregates), std::end(kAggregates), aggregate);
@@ -341,8 +354,8 @@ void ensemble(Rewriter& r) {
   trees.targets = n.get_int("n_targets", 1);
   trees.aggregate = n.get_int("aggregate_function", kTreeSum);
   const int64_t transform = n.get_int("post_transform", 0);
-  if (trees.targets < 1 || transform < 0 || transform >= std::ssize(kTransforms))
-    r.fail(ErrorKind::InvalidModel, "n_targets is {} and post_transform {}", trees.targets, transform);
+  if (transform < 0 || transform >= std::ssize(kTransforms))
+    r.fail(ErrorKind::InvalidModel, "post_transform is {}", transform);
   const TensorId y = emit_trees(r, trees, splits->dtype == DType::F64);
   set_result(r, 0, post_transformed(r, y, kTransforms[transform]));
   r.drop();
