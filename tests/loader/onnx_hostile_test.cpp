@@ -124,10 +124,15 @@ const Case kCases[] = {
        for (int i = 0; i < 3; i++) s->add_dim()->set_dim_value(INT64_MAX / 2);
      },
      "'x' a size overflows"},
-    {"sequence input", [](Model& m) { m.g().mutable_input(0)->mutable_type()->mutable_sequence_type(); },
-     "'x' is of sequence type", ErrorKind::Unsupported},
-    {"optional output", [](Model& m) { m.g().mutable_output(0)->mutable_type()->mutable_optional_type(); },
-     "'y' is of optional type", ErrorKind::Unsupported},
+    {"sequence of nothing", [](Model& m) { m.g().mutable_input(0)->mutable_type()->mutable_sequence_type(); },
+     "graph input 'x' has no element type"},
+    {"sequence of maps",
+     [](Model& m) {
+       m.g().mutable_input(0)->mutable_type()->mutable_sequence_type()->mutable_elem_type()->mutable_map_type();
+     },
+     "'x' is of map type inside", ErrorKind::Unsupported},
+    {"sparse output", [](Model& m) { m.g().mutable_output(0)->mutable_type()->mutable_sparse_tensor_type(); },
+     "'y' is of sparse tensor type", ErrorKind::Unsupported},
     {"initializer twice", [](Model& m) { m.g().add_initializer()->CopyFrom(m.g().initializer(0)); },
      "initializer 'w' has the name of another tensor"},
     {"initializer without name", [](Model& m) { m.g().mutable_initializer(0)->clear_name(); },
