@@ -88,6 +88,7 @@ class Expander {
  private:
   friend class GraphExpansion;
   const TensorInfo& info(TensorId) const;
+  std::optional<std::pair<TensorId, int64_t>> operand_axis(const Dim&) const;
   void finish(std::vector<Node>& out);
 
   GraphExpansion& run_;
