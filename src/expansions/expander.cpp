@@ -132,6 +132,8 @@ TensorId Expander::ints(const std::vector<int64_t>& values) {
 }
 
 TensorId Expander::scalar(double value, DType dtype) {
+  if (dtype != DType::Bool && (bits(dtype) < 8 || !(is_integer(dtype) || (is_float(dtype) && bits(dtype) > 8))))
+    fail(ErrorKind::Unsupported, "is not served for {}", name(dtype));
   return constant(kernel::with_number_type(static_cast<int64_t>(dtype), [&]<class T>() {
     const std::vector<T> one = {kernel::narrow<T>(static_cast<kernel::Wide<T>>(value))};
     return make_constant(dtype, {}, one);
@@ -174,9 +176,21 @@ Size Expander::size(TensorId t, int64_t at) const {
   const Shape s = shape(t);
   at = axis(at, static_cast<int64_t>(s.size()));
   const Dim& dim = s[static_cast<size_t>(at)];
-  Size made(dim.is_const() ? dim.value() : 1);
-  if (!dim.is_const()) made.factors = {{t, at}};
+  if (dim.is_const()) return dim.value();
+  Size made = 1;
+  made.factors = {operand_axis(dim).value_or(std::pair{t, at})};
   return made;
+}
+
+// An axis of an operand with this size: asked for it, nothing in between needs to be made.
+std::optional<std::pair<TensorId, int64_t>> Expander::operand_axis(const Dim& dim) const {
+  for (TensorId t : node.inputs) {
+    if (t == kNoTensor || !info(t).shape) continue;
+    const Shape& s = *info(t).shape;
+    for (size_t d = 0; d < s.size(); d++)
+      if (s[d] == dim) return std::pair{t, static_cast<int64_t>(d)};
+  }
+  return std::nullopt;
 }
 
 Size operator*(Size a, const Size& b) {

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "base/error.h"
@@ -36,7 +35,6 @@ class Expander {
   bool has(size_t i) const { return node.has_input(i); }
   TensorId in(size_t i) const;  // InvalidModel when absent
   TensorId in_or_none(size_t i) const { return has(i) ? node.inputs[i] : kNoTensor; }
-  bool wants(size_t output) const { return node.has_output(output); }
 
   // What is known of any tensor. Unsupported when it is not.
   DType dtype(TensorId) const;
@@ -88,6 +86,7 @@ class Expander {
  private:
   friend class GraphExpansion;
   const TensorInfo& info(TensorId) const;
+  std::optional<std::pair<TensorId, int64_t>> operand_axis(const Dim&) const;
   void finish(std::vector<Node>& out);
 
   GraphExpansion& run_;

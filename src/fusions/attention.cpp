@@ -236,8 +236,25 @@ std::string check_shapes(const Editor& e, const Site& s) {
   return "";
 }
 
+// 0, 1, 2, ..., as a row or a column.
+bool counts_up(const Editor& e, TensorId t) {
+  while (e.maker(t, "Reshape") || e.maker(t, "Unsqueeze")) t = e.maker(t)->inputs[0];
+  const Node* range = e.maker(t, "Range");
+  return range && scalar_value(e.info(range->inputs[0])) == 0.0 && scalar_value(e.info(range->inputs[2])) == 1.0;
+}
+
+// key <= query, both counted up: the causal mask of lengths that only run time tells.
+bool compares_positions(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
+  const Node* n = e.maker(mask, "LessOrEqual");
+  if (!n || !counts_up(e, n->inputs[0]) || !counts_up(e, n->inputs[1])) return false;
+  const auto &keys = e.info(n->inputs[0]).shape, &queries = e.info(n->inputs[1]).shape;
+  return keys && queries && same_shape(padded_shape(*keys, 2), {Dim(1), columns}) &&
+         same_shape(*queries, {rows, Dim(1)});
+}
+
 // The fixed mask is the causal one: row i sees columns up to i.
 bool is_causal(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
+  if (compares_positions(e, mask, rows, columns)) return true;
   if (!e.is_constant(mask) || !(rows == columns) || !rows.is_const()) return false;
   const Constant& c = *e.info(mask).constant;
   const auto n = static_cast<size_t>(rows.value());
