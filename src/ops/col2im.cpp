@@ -25,6 +25,8 @@ void infer(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(kBlocks));
   const Shape& x = ctx.shape(kBlocks);
   ctx.require(x.size() == 3, "the blocks are {}, expected [N, C taps, L]", str(x));
+  for (size_t i : {kImage, kBlock})
+    ctx.require(ctx.rank(i) == 1, "operand {} is {}, expected a list", size_t{i}, str(ctx.shape(i)));
   const auto image = ctx.values(kImage), block = ctx.values(kBlock);
   const auto known = image ? Dim(static_cast<int64_t>(image->size())) : ctx.shape(kImage)[0];
   if (!image || !block) {

@@ -270,7 +270,10 @@ struct Vectorizer {
 void infer_vectorizer(InferContext& ctx) {
   ctx.set_dtype(0, DType::F32);
   int64_t width = 0;
-  for (int64_t c : ctx.node.get_ints("ngram_indexes")) width = std::max(width, c + 1);
+  for (int64_t c : ctx.node.get_ints("ngram_indexes")) {
+    ctx.require(c >= 0 && c < int64_t{1} << 28, "ngram_indexes has the column {}", c);
+    width = std::max(width, c + 1);
+  }
   Shape shape = ctx.shape(0);
   ctx.require(shape.size() == 1 || shape.size() == 2, "takes [C] or [N, C], got {}", str(shape));
   shape.back() = Dim(width);
