@@ -25,18 +25,16 @@ void infer(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(kBlocks));
   const Shape& x = ctx.shape(kBlocks);
   ctx.require(x.size() == 3, "the blocks are {}, expected [N, C taps, L]", str(x));
-  for (size_t i : {kImage, kBlock})
-    ctx.require(ctx.rank(i) == 1, "operand {} is {}, expected a list", size_t{i}, str(ctx.shape(i)));
+  ctx.require(ctx.rank(kImage) == 1 && ctx.rank(kBlock) == 1, "image_shape is {} and block_shape {}, expected vectors",
+              str(ctx.shape(kImage)), str(ctx.shape(kBlock)));
   const auto image = ctx.values(kImage), block = ctx.values(kBlock);
-  const auto known = image ? Dim(static_cast<int64_t>(image->size())) : ctx.shape(kImage)[0];
   if (!image || !block) {
-    if (known.is_const()) {
-      ctx.require(known.value() >= 0 && known.value() <= 3, "an image of {} dims is not served", known.value());
-      Shape unknown(static_cast<size_t>(known.value()) + 2, Dim::unknown());
-      unknown[0] = x[0];
-      ctx.set_shape(0, std::move(unknown));
-    }
-    return;
+    const Dim dims = ctx.shape(kImage)[0];
+    if (!dims.is_const()) return;
+    ctx.require(dims.value() <= 3, "an image of {} dims is not served", dims.value());
+    Shape unknown(static_cast<size_t>(dims.value()) + 2, Dim::unknown());
+    unknown[0] = x[0];
+    return ctx.set_shape(0, std::move(unknown));
   }
   ctx.require(image->size() == block->size() && !image->empty() && image->size() <= 3,
               "an image of {} dims and blocks of {}, expected 1 to 3 of both", image->size(), block->size());
