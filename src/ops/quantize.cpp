@@ -49,7 +49,7 @@ void check_scale(const InferContext& ctx) {
   const Shape &x = ctx.shape(0), &s = ctx.shape(1);
   if (ctx.has(2)) {
     const Shape& z = ctx.shape(2);
-    bool fits = z.size() == s.size() || (product(z).is(1) && product(s).is(1));
+    bool fits = z.size() == s.size() || (may_equal(product(z), 1) && may_equal(product(s), 1));
     for (size_t d = 0; fits && d < z.size() && d < s.size(); d++) fits = may_equal(z[d], s[d]);
     ctx.require(fits, "the scale is {} and the zero point {}, expected one shape", str(s), str(z));
   }
