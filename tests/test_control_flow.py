@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
+from conftest import cli
 from onnx import TensorProto, helper
 
 import ingot
@@ -189,6 +190,24 @@ def test_sequences_strings_and_optionals_cross_every_border(tmp_path: Path) -> N
         assert out["count"] == 3
         assert list(out["loud"]) == ["na\u00efve!", "b!", "c!", "b!"]
         assert list(out["same"]) == [False, True, False, True]
+
+
+def test_strings_of_a_planned_graph_are_not_numbers_outside(tmp_path: Path) -> None:
+    """Only moves strings, so all of it is planned; the command line, which writes arrays of numbers, must say no."""
+    g = graph(
+        [helper.make_node("Gather", ["names", "i"], ["y"])],
+        [value("i", I64, ["n"])],
+        [value("y", TensorProto.STRING, ["n"])],
+        {"names": np.array(["zero", "one", "two"], dtype=object)},
+    )
+    path = save(tmp_path, g)
+    for out in all_ways(path, tmp_path, {"i": np.array([2, 0, 2])}):
+        assert list(out["y"]) == ["two", "zero", "two"]
+    assert [p.form for p in ingot.compile(path).outputs] == ["tensor"]
+    np.save(tmp_path / "i.npy", np.array([1]))
+    done = cli("run", path, "--input", tmp_path / "i.npy", "--output", tmp_path / "y.npy")
+    assert done.code == 4 and "'y'" in done.err
+    assert not (tmp_path / "y.npy").exists()
 
 
 def test_wrong_kinds_of_input_are_refused(tmp_path: Path) -> None:

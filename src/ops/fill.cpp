@@ -11,6 +11,7 @@ namespace {
 
 void infer_constant_of_shape(InferContext& ctx) {
   const ConstantPtr value = ctx.node.get_constant("value");
+  ctx.require(!value || value->dtype != DType::String, "fills with strings");
   ctx.require(!value || value->elements() == 1, "the value has {} elements, it must have one",
               value ? value->elements() : 0);
   ctx.set_dtype(0, value ? value->dtype : DType::F32);

@@ -97,6 +97,9 @@ NB_MODULE(_ingot, m) {
   m.attr("VERSION") = kVersion;
 
   nb::class_<Port>(m, "Port", "An input or output of a model.")
+      .def_prop_ro(
+          "form", [](const Port& p) { return std::string(ingot::name(p.form)); },
+          "tensor, sequence, optional or optional_sequence")
       .def_ro("name", &Port::name)
       .def_prop_ro(
           "dtype", [](const Port& p) { return numpy_name(p.dtype); }, "numpy's name of the element type.")

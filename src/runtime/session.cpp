@@ -92,6 +92,7 @@ struct Session::Impl {
   StringPool constants;
   RegionOptions options;
   std::unique_ptr<Flow> flow;
+  bool plain = true;  // has_plain_ports
 
   void check(const std::vector<Value>& inputs) const {
     if (inputs.size() != graph->inputs.size())
@@ -115,6 +116,7 @@ Session::Session(std::shared_ptr<const Graph> graph, std::vector<SpecialisedKern
                  const SessionOptions& options)
     : impl_(std::make_unique<Impl>()) {
   impl_->graph = intern_constants(graph, impl_->constants);
+  impl_->plain = has_plain_ports(*graph);
   RegionOptions& o = impl_->options;
   o.kernels = std::make_shared<const std::vector<SpecialisedKernel>>(std::move(kernels));
   o.threads = default_threads(options.threads).threads;
@@ -132,7 +134,7 @@ int Session::threads() const { return impl_->options.threads; }
 int64_t Session::arena_bytes() const { return impl_->flow->arena_bytes(); }
 
 void Session::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate) {
-  if (Region* whole = impl_->flow->whole()) return whole->run(inputs, allocate);
+  if (Region* whole = impl_->flow->whole(); whole && impl_->plain) return whole->run(inputs, allocate);
   std::vector<Value> values;
   for (const TensorView& v : inputs) values.push_back(borrow(v));
   const std::vector<Value> outputs = run(values);
