@@ -206,8 +206,11 @@ Expr mod_expr(const Node& node, const Types& types) {
   if (node.get_int("fmod", 0)) return finish(e, e.call("fmod", {a, b}));
   if (is_integer(types[0])) return finish(e, e.call("mod", {a, b}));
   int r = e.call("fmod", {a, b}), zero = e.constant(0, types[0]);
-  int differs = e.call("xor", {e.call("lt", {r, zero}), e.call("lt", {b, zero})});
-  return finish(e, e.call("where", {e.call("and", {differs, e.call("ne", {r, zero})}), e.call("add", {r, b}), r}));
+  // The sign of the divisor, of a zero too.
+  int negative = e.call("lt", {b, zero}), differs = e.call("xor", {e.call("lt", {r, zero}), negative});
+  int moved = e.call("where", {differs, e.call("add", {r, b}), r});
+  int nothing = e.call("where", {negative, e.call("neg", {zero}), zero});
+  return finish(e, e.call("where", {e.call("ne", {r, zero}), moved, nothing}));
 }
 
 // The row gives 0 for counts outside [0, width); to the right only the sign must be left of a negative number then.
