@@ -71,13 +71,8 @@ ingot_tensor as_c(const TensorView& view, const Port& port) {
 
 // A copy in memory of its own.
 Value owned(const Value& v) {
-  if (v.is_sequence()) {
-    std::vector<Value> items;
-    for (const Value& item : v.items()) items.push_back(owned(item));
-    return Value(std::move(items));
-  }
-  if (!v.is_tensor() || v.tensor().dtype == DType::String) return v;
-  return make_constant(v.tensor().dtype, v.tensor().dims, v.tensor().bytes);
+  return v.map(
+      [](const ConstantPtr& c) { return c->dtype == DType::String ? c : make_constant(c->dtype, c->dims, c->bytes); });
 }
 
 }  // namespace

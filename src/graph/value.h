@@ -41,6 +41,16 @@ class Value {
   const ConstantPtr& tensor_ptr() const { return tensor_; }
   const std::vector<Value>& items() const { return *items_; }
 
+  // The same with f(tensor) for every tensor in it.
+  template <class F>
+  Value map(const F& f) const {
+    if (is_tensor()) return f(tensor_);
+    if (is_none()) return {};
+    std::vector<Value> mapped;
+    for (const Value& item : items()) mapped.push_back(item.map(f));
+    return Value(std::move(mapped));
+  }
+
  private:
   ConstantPtr tensor_;
   std::shared_ptr<const std::vector<Value>> items_;

@@ -14,28 +14,12 @@ namespace {
 using Wide = long double;  // holds every float and every 64-bit integer
 
 // Elements for comparing with zero and with each other.
-template <class T>
-std::vector<Wide> widened(const Constant& c) {
-  std::vector<Wide> out;
-  for (T v : c.as<T>()) out.push_back(static_cast<Wide>(kernel::widen(v)));
-  return out;
-}
-
 std::vector<Wide> elements_of(const Constant& c) {
-  switch (c.dtype) {
-    case DType::F32:
-      return widened<float>(c);
-    case DType::F64:
-      return widened<double>(c);
-    case DType::F16:
-      return widened<kernel::F16>(c);
-    case DType::BF16:
-      return widened<kernel::BF16>(c);
-    default: {
-      const std::vector<int64_t> v = integer_elements(c);
-      return {v.begin(), v.end()};
-    }
-  }
+  return kernel::with_number_type(static_cast<int64_t>(c.dtype), [&]<class T>() {
+    std::vector<Wide> out;
+    for (T v : c.as<T>()) out.push_back(static_cast<Wide>(kernel::widen(v)));
+    return out;
+  });
 }
 
 std::vector<bool> truths(const Constant& c) {

@@ -1,38 +1,15 @@
 #include "ops/host.h"
 
+#include "kernels/number.h"
+
 namespace ingot {
-namespace {
-
-template <class T>
-std::vector<int64_t> widened(const Constant& c) {
-  const auto elements = c.as<T>();
-  return {elements.begin(), elements.end()};
-}
-
-}  // namespace
-
 std::vector<int64_t> integer_elements(const Constant& c) {
-  switch (c.dtype) {
-    case DType::I64:
-      return widened<int64_t>(c);
-    case DType::I32:
-      return widened<int32_t>(c);
-    case DType::I16:
-      return widened<int16_t>(c);
-    case DType::I8:
-      return widened<int8_t>(c);
-    case DType::U8:
-    case DType::Bool:
-      return widened<uint8_t>(c);
-    case DType::U16:
-      return widened<uint16_t>(c);
-    case DType::U32:
-      return widened<uint32_t>(c);
-    case DType::U64:
-      return widened<uint64_t>(c);
-    default:
-      invalid_input("integers are needed, got {}", name(c.dtype));
-  }
+  if (!is_integer(c.dtype) && c.dtype != DType::Bool) invalid_input("integers are needed, got {}", name(c.dtype));
+  return kernel::with_number_type(static_cast<int64_t>(c.dtype), [&]<class T>() {
+    std::vector<int64_t> out;
+    for (T v : c.as<T>()) out.push_back(static_cast<int64_t>(kernel::widen(v)));
+    return out;
+  });
 }
 
 ConstantPtr with_dims(const ConstantPtr& c, std::vector<int64_t> dims) {

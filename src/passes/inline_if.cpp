@@ -1,4 +1,6 @@
 // If(known condition) -> the nodes of the branch it takes.
+#include <algorithm>
+
 #include "base/unique_names.h"
 #include "ops/host.h"
 #include "passes/constants.h"
@@ -9,9 +11,9 @@ namespace {
 
 class Inliner {
  public:
-  explicit Inliner(Graph& g) : g_(g) {
+  Inliner(Graph& g, const std::vector<Node>& nodes) : g_(g) {
     for (const Tensor& t : g.tensors) tensor_names_.take(t.name);
-    for (const Node& n : g.nodes) node_names_.take(n.name);
+    for (const Node& n : nodes) node_names_.take(n.name);
   }
 
   void inline_branch(const Node& node, const Graph& branch, std::vector<Node>& out) {
@@ -54,26 +56,22 @@ bool inline_if(Graph& graph) {
     if (!n.is("If")) return nullptr;
     const auto condition = integer_values(graph.info(n.inputs[0]));
     if (!condition || condition->size() != 1) return nullptr;
-    return n.get_graph((*condition)[0] ? "then_branch" : "else_branch");
+    const GraphPtr branch = n.get_graph((*condition)[0] ? "then_branch" : "else_branch");
+    return branch && branch->outputs.size() == n.outputs.size() ? branch : nullptr;
   };
-  std::optional<Inliner> inliner;
-  std::vector<Node> nodes = std::move(graph.nodes), out;
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), [&](const Node& n) { return taken(n) != nullptr; }))
+    return false;
+  const std::vector<Node> nodes = std::move(graph.nodes);
+  Inliner inliner(graph, nodes);
   graph.nodes.clear();
-  for (Node& n : nodes) {
+  for (const Node& n : nodes) {
     const GraphPtr branch = taken(n);
-    if (!branch || branch->outputs.size() != n.outputs.size()) {
-      out.push_back(std::move(n));
-      continue;
-    }
-    if (!inliner) {
-      graph.nodes = nodes;  // for their names
-      inliner.emplace(graph);
-      graph.nodes.clear();
-    }
-    inliner->inline_branch(n, *branch, out);
+    if (branch)
+      inliner.inline_branch(n, *branch, graph.nodes);
+    else
+      graph.nodes.push_back(n);
   }
-  graph.nodes = std::move(out);
-  return inliner.has_value();
+  return true;
 }
 
 }  // namespace ingot

@@ -7,8 +7,6 @@
 namespace ingot {
 namespace {
 
-bool is_numbers(const TensorInfo& info) { return info.form == Form::Tensor && info.dtype != DType::String; }
-
 // Regions and host nodes alternate: region 0, the host nodes of level 0, region 1, ... Every node is at the first level
 // that everything it reads allows; a host node's result can be read by later host nodes of its level, and by regions
 // from the next level on.
@@ -85,6 +83,8 @@ class RegionBuilder {
 };
 
 }  // namespace
+
+bool is_numbers(const TensorInfo& info) { return info.form == Form::Tensor && info.dtype != DType::String; }
 
 bool is_host(const Graph& g, const Node& node) {
   const OpDef& def = OpRegistry::get().need(node);

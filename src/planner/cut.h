@@ -8,6 +8,9 @@
 
 namespace ingot {
 
+// A tensor whose elements are numbers: not a sequence, not optional, not of strings.
+bool is_numbers(const TensorInfo&);
+
 // The node runs on whole values, between planned parts.
 bool is_host(const Graph&, const Node&);
 

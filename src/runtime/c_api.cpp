@@ -118,14 +118,14 @@ INGOT_EXPORT ingot_status ingot_run(ingot_model* model, const ingot_tensor* inpu
     const size_t wanted = model->session->graph().outputs.size();
     if (output_count != wanted)
       ingot::invalid_input("the model has {} outputs, room for {} was given", wanted, output_count);
-    std::vector<ingot::Value> values;
-    for (size_t i = 0; i < input_count; i++) values.push_back(ingot::from_c(inputs[i], fmt::format("input {}", i)));
-    if (!model->plain) return give(model->session->run(values), outputs);
-    std::vector<ingot::TensorView> views;
-    for (size_t i = 0; i < input_count; i++) {
-      if (!values[i].is_tensor()) ingot::invalid_input("input {} must be a tensor", i);
-      views.push_back({values[i].tensor().dtype, values[i].tensor().dims, inputs[i].data});
+    auto what = [](size_t i) { return "input " + std::to_string(i); };
+    if (!model->plain) {
+      std::vector<ingot::Value> values;
+      for (size_t i = 0; i < input_count; i++) values.push_back(ingot::from_c(inputs[i], what(i)));
+      return give(model->session->run(values), outputs);
     }
+    std::vector<ingot::TensorView> views;
+    for (size_t i = 0; i < input_count; i++) views.push_back(ingot::view_from_c(inputs[i], what(i)));
     model->session->run(views, [&](size_t i, ingot::DType dtype, const std::vector<int64_t>& dims) {
       return output_memory(outputs[i], i, dtype, dims);
     });

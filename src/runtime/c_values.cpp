@@ -33,6 +33,16 @@ void set_dims(const std::vector<int64_t>& dims, const std::string& what, ingot_t
 
 }  // namespace
 
+TensorView view_from_c(const ingot_tensor& t, const std::string& what) {
+  if (t.kind != INGOT_TENSOR) invalid_input("{} must be a tensor", what);
+  const auto dtype = dtype_from_onnx(t.dtype);
+  if (!dtype) invalid_input("{} has the unknown dtype {}", what, t.dtype);
+  const auto bytes = static_cast<size_t>(byte_size(*dtype, checked_elements(t, what)));
+  if (bytes > t.bytes) invalid_input("{} needs {} bytes, has {}", what, bytes, t.bytes);
+  if (bytes > 0 && !t.data) invalid_input("{} has no data", what);
+  return {*dtype, {t.dims, t.dims + t.rank}, t.data};
+}
+
 Value from_c(const ingot_tensor& t, const std::string& what) {
   if (t.kind == INGOT_NONE) return {};
   const int64_t elements = checked_elements(t, what);
@@ -42,21 +52,14 @@ Value from_c(const ingot_tensor& t, const std::string& what) {
     for (int64_t i = 0; i < elements; i++) items.push_back(from_c(static_cast<const ingot_tensor*>(t.data)[i], what));
     return Value(std::move(items));
   }
-  if (t.kind != INGOT_TENSOR) invalid_input("{} has the unknown kind {}", what, t.kind);
-  const auto dtype = dtype_from_onnx(t.dtype);
-  if (!dtype) invalid_input("{} has the unknown dtype {}", what, t.dtype);
+  const TensorView view = view_from_c(t, what);
+  if (view.dtype != DType::String) return borrow(view);
   auto c = std::make_shared<Constant>();
-  c->dtype = *dtype;
-  c->dims.assign(t.dims, t.dims + t.rank);
-  const auto bytes = static_cast<size_t>(byte_size(*dtype, elements));
-  if (bytes > t.bytes || (bytes > 0 && !t.data)) invalid_input("{} needs {} bytes, has {}", what, bytes, t.bytes);
-  if (*dtype == DType::String) {
-    for (int64_t i = 0; i < elements; i++) {
-      const char* s = static_cast<const char* const*>(t.data)[i];
-      c->strings.emplace_back(s ? s : "");
-    }
-  } else {
-    c->bytes = {static_cast<const std::byte*>(t.data), bytes};
+  c->dtype = view.dtype;
+  c->dims = view.dims;
+  for (int64_t i = 0; i < elements; i++) {
+    const char* s = static_cast<const char* const*>(t.data)[i];
+    c->strings.emplace_back(s ? s : "");
   }
   return ConstantPtr(std::move(c));
 }

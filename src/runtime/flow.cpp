@@ -24,6 +24,12 @@ Flow::Flow(const std::shared_ptr<const Graph>& graph, const RegionOptions& optio
     parts_.push_back(std::move(part));
   }
   find_last_reads();
+  auto add_constant = [&](TensorId t) {
+    if (graph_->info(t).constant) constants_.push_back(t);
+  };
+  for (const RunPart& p : parts_)
+    for (TensorId t : p.inputs) add_constant(t);
+  for (TensorId t : graph_->outputs) add_constant(t);
 }
 
 void Flow::find_last_reads() {
@@ -48,8 +54,7 @@ int64_t Flow::arena_bytes() const {
 
 std::vector<Value> Flow::run(std::vector<Value> inputs, StringPool& pool) {
   std::vector<Value> values(graph_->tensors.size());
-  for (size_t i = 0; i < graph_->tensors.size(); i++)
-    if (graph_->tensors[i].info.constant) values[i] = graph_->tensors[i].info.constant;
+  for (TensorId t : constants_) values[static_cast<size_t>(t)] = graph_->info(t).constant;
   for (size_t i = 0; i < inputs.size(); i++) values[static_cast<size_t>(graph_->inputs[i])] = std::move(inputs[i]);
   for (const RunPart& part : parts_) {
     if (part.region)

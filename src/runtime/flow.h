@@ -35,6 +35,7 @@ class Flow {
 
   std::shared_ptr<const Graph> graph_;
   std::vector<RunPart> parts_;
+  std::vector<TensorId> constants_;  // that a host node reads or the graph returns
 };
 
 }  // namespace ingot

@@ -11,43 +11,36 @@
 namespace ingot {
 namespace {
 
-bool is_numbers(const TensorInfo& info) { return info.form == Form::Tensor && info.dtype != DType::String; }
+bool is_string(const ConstantPtr& c) { return c && c->dtype == DType::String; }
+
+bool has_constant_strings(const Graph& g) {
+  for (const Tensor& t : g.tensors)
+    if (is_string(t.info.constant)) return true;
+  for (const Node& n : g.nodes)
+    for (const auto& [attr, value] : n.attrs)
+      if (const auto* body = std::get_if<GraphPtr>(&value); body && has_constant_strings(**body)) return true;
+  return false;
+}
 
 // The graph with its constant strings as the pool's numbers, subgraphs too; itself when there are none.
 std::shared_ptr<const Graph> intern_constants(const std::shared_ptr<const Graph>& graph, StringPool& pool) {
+  if (!has_constant_strings(*graph)) return graph;
   auto copy = std::make_shared<Graph>(*graph);
-  bool changed = false;
   for (Tensor& t : copy->tensors)
-    if (t.info.constant && t.info.constant->dtype == DType::String) {
-      t.info.constant = intern_strings(t.info.constant, pool);
-      changed = true;
-    }
+    if (is_string(t.info.constant)) t.info.constant = intern_strings(t.info.constant, pool);
   for (Node& n : copy->nodes)
     for (auto& [attr, value] : n.attrs)
-      if (auto* body = std::get_if<GraphPtr>(&value)) {
-        auto inner = std::const_pointer_cast<Graph>(intern_constants(*body, pool));
-        changed |= inner != *body;
-        *body = std::move(inner);
-      }
-  return changed ? copy : graph;
+      if (auto* body = std::get_if<GraphPtr>(&value))
+        *body = std::const_pointer_cast<Graph>(intern_constants(*body, pool));
+  return copy;
 }
 
 Value intern(const Value& v, StringPool& pool) {
-  if (v.is_sequence()) {
-    std::vector<Value> items;
-    for (const Value& item : v.items()) items.push_back(intern(item, pool));
-    return Value(std::move(items));
-  }
-  return v.is_tensor() && v.tensor().dtype == DType::String ? Value(intern_strings(v.tensor_ptr(), pool)) : v;
+  return v.map([&](const ConstantPtr& c) { return is_string(c) ? intern_strings(c, pool) : c; });
 }
 
 Value spell(const Value& v, const StringPool& pool) {
-  if (v.is_sequence()) {
-    std::vector<Value> items;
-    for (const Value& item : v.items()) items.push_back(spell(item, pool));
-    return Value(std::move(items));
-  }
-  return v.is_tensor() && v.tensor().dtype == DType::String ? Value(spell_strings(v.tensor_ptr(), pool)) : v;
+  return v.map([&](const ConstantPtr& c) { return is_string(c) ? spell_strings(c, pool) : c; });
 }
 
 void check_value(const Tensor& want, const Value& got, BoundSymbols& symbols) {
