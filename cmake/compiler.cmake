@@ -57,4 +57,7 @@ llvm_map_components_to_libnames(LLVM_LIBS core support bitreader bitwriter linke
 target_link_libraries(ingot_core PUBLIC
   /usr/lib/llvm-22/lib/liblldELF.a /usr/lib/llvm-22/lib/liblldCommon.a ${LLVM_LIBS} LLVMDTLTO LLVMLTO ${INGOT_YAML} z zstd pthread dl)
 # yaml-cpp of Debian is not position independent towards the C++ library: it is linked statically with it.
-target_link_options(ingot_core PUBLIC -Wl,--gc-sections -Wl,--exclude-libs,ALL -static-libstdc++ -static-libgcc)
+target_link_options(ingot_core PUBLIC -Wl,--gc-sections -static-libgcc)
+if(NOT INGOT_FUZZ)  # sanitizers must replace malloc and free in shared libraries too
+  target_link_options(ingot_core PUBLIC -Wl,--exclude-libs,ALL -static-libstdc++)
+endif()

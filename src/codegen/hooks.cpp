@@ -75,12 +75,11 @@ class HookBuilder {
   std::vector<llvm::Value*> slots_;
 };
 
-// VF epilogue(VF acc, void* const* extra, const EpilogueOperand* strides, i64 row, i64 col, i64 lanes, program)
-void define_epilogue(llvm::Module& m, llvm::Function* f, const Expr& e) {
-  HookBuilder h(m, f, e);
+// The values of an epilogue, whose arguments extra, strides, row, col, lanes stand from `first` on.
+void epilogue_body(HookBuilder& h, llvm::Function* f, const Expr& e, unsigned first) {
   auto& b = h.ir();
-  llvm::Value *acc = f->getArg(0), *extra = f->getArg(1), *strides = f->getArg(2), *row = f->getArg(3),
-              *col = f->getArg(4), *lanes = f->getArg(5);
+  llvm::Value *acc = f->getArg(0), *extra = f->getArg(first), *strides = f->getArg(first + 1),
+              *row = f->getArg(first + 2), *col = f->getArg(first + 3), *lanes = f->getArg(first + 4);
   h.body([&](int input, llvm::Value* out) {
     if (input == 0) {
       b.CreateStore(acc, out);
@@ -94,7 +93,22 @@ void define_epilogue(llvm::Module& m, llvm::Function* f, const Expr& e) {
     h.call("ingot_load_" + std::string(name(e.input_types[static_cast<size_t>(input)])),
            {base, offset, h.i64(0), lanes, col_stride, h.i64(1), out});
   });
-  b.CreateRet(b.CreateLoad(f->getReturnType(), h.slot_of(e.results.at(0))));
+}
+
+// VF epilogue(VF acc, void* const* extra, const EpilogueOperand* strides, i64 row, i64 col, i64 lanes, program)
+void define_epilogue(llvm::Module& m, llvm::Function* f, const Expr& e) {
+  HookBuilder h(m, f, e);
+  epilogue_body(h, f, e, 1);
+  h.ir().CreateRet(h.ir().CreateLoad(f->getReturnType(), h.slot_of(e.results.at(0))));
+}
+
+// void store(VI acc, void* out, i64 at, void* const* extra, ... as above)
+void define_store(llvm::Module& m, llvm::Function* f, const Expr& e) {
+  HookBuilder h(m, f, e);
+  epilogue_body(h, f, e, 3);
+  h.call("ingot_store_" + std::string(name(e.result_types.at(0))),
+         {f->getArg(1), f->getArg(2), h.i64(0), f->getArg(7), h.i64(1), h.i64(1), h.slot_of(e.results.at(0))});
+  h.ir().CreateRetVoid();
 }
 
 // void ewise(void* const* operand, const i64* offset, const EwiseParams* p, i64 i, i64 lanes)
@@ -133,10 +147,16 @@ void define_ewise(llvm::Module& m, llvm::Function* f, const Expr& e) {
 }  // namespace
 
 void define_hooks(llvm::Module& m, const std::string& kernel, const Expr& e) {
-  const bool loop = kernel.starts_with("ingot_ewise");  // also ingot_ewise_reduce
-  llvm::Function* f = m.getFunction(loop ? "ingot_hook_ewise" : "ingot_hook_epilogue");
+  struct Hook {
+    const char* name;
+    void (*define)(llvm::Module&, llvm::Function*, const Expr&);
+  };
+  const Hook hook = kernel.starts_with("ingot_ewise") ? Hook{"ingot_hook_ewise", define_ewise}  // also ewise_reduce
+                    : kernel == "ingot_gemm_i8"       ? Hook{"ingot_hook_store", define_store}
+                                                      : Hook{"ingot_hook_epilogue", define_epilogue};
+  llvm::Function* f = m.getFunction(hook.name);
   if (!f) fail(ErrorKind::Internal, "kernel {} has an expression but no hook", kernel);
-  (loop ? define_ewise : define_epilogue)(m, f, e);
+  hook.define(m, f, e);
 }
 
 }  // namespace ingot

@@ -9,8 +9,8 @@ class Module;
 
 namespace ingot {
 
-// Defines the hook this kernel calls: ingot_hook_ewise for the element-wise loop, ingot_hook_epilogue for the others
-// ("acc" where nothing is fused).
+// Defines the hook this kernel calls: ingot_hook_ewise for the element-wise loop, ingot_hook_store for products of
+// integers, ingot_hook_epilogue for the others ("acc" where nothing is fused).
 void define_hooks(llvm::Module&, const std::string& kernel, const Expr&);
 
 }  // namespace ingot

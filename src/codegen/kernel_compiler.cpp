@@ -43,6 +43,7 @@ void initialise_llvm() {
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    LLVMInitializeX86AsmParser();  // kernels have inline assembly
   });
 }
 

@@ -122,6 +122,7 @@ void optimise(Graph& graph, const CompileOptions& options, FusionReport* report)
 
   // Recognise formulas; without the reshapes exporters put around linear layers, more of them are seen.
   p.formulas();
+  p.pass("expand_quantization", expand_quantization);
   p.pass("hoist_reshape", hoist_reshape);
   p.pass("simplify", simplify);
 

@@ -1,4 +1,5 @@
 // ingot.Conv(X, W, none, extra...) = epilogue(conv(X, W), extra...), with Conv's attributes and channels_last.
+// ConvInteger(X, W, x_zero, w_zero) likewise: ingot.ConvInteger(X, W, x_zero, w_zero, extra...).
 // The bias is an extra operand like any other: [C, 1, 1] in NCHW, [C] where channels come last. Extra operands are one
 // element, one value per output channel, of the shape of the result, or, channels last, one value per pixel.
 #include <algorithm>
@@ -13,9 +14,9 @@ namespace {
 
 using Handle = Editor::Handle;
 
-bool channels_first_operand(const Editor& e, TensorId t, const Shape& out) {
+bool channels_first_operand(const Editor& e, TensorId t, const Shape& out, EpilogueTypes types) {
   const TensorInfo& info = e.info(t);
-  if (info.dtype != DType::F32 || !info.shape || info.shape->size() > out.size()) return false;
+  if ((types == EpilogueTypes::kF32 && info.dtype != DType::F32) || !info.shape || info.shape->size() > out.size()) return false;
   if (product(*info.shape).is(1)) return true;
   Shape s = padded_shape(*info.shape, out.size());
   if (same_shape(s, out)) return true;
@@ -41,25 +42,30 @@ TensorId bias_operand(Editor& e, const Node& n, size_t rank) {
 std::string fuse(Editor& e, Handle h) {
   const Node n = e.node(h);
   const TensorId y = n.outputs[0];
+  const bool integer = n.op == "ConvInteger";
   for (size_t i = 0; i < n.inputs.size(); i++)
-    if (n.has_input(i) && (e.info(n.inputs[i]).dtype != DType::F32 || !e.info(n.inputs[i]).shape))
+    if (n.has_input(i) && ((!integer && e.info(n.inputs[i]).dtype != DType::F32) || !e.info(n.inputs[i]).shape))
       return "operands are not f32, or of unknown rank";
   if (!e.info(y).shape) return "the shape of the result is not known";
   const Shape out = *e.info(y).shape;
   const bool last = n.get_int("channels_last", 0) != 0;
   RegionExpr region(e);
   int value = region.operand(y);  // x0
-  if (n.has_input(2)) value = region.expr().call("add", {value, region.operand(bias_operand(e, n, out.size()))});
+  if (!integer && n.has_input(2))
+    value = region.expr().call("add", {value, region.operand(bias_operand(e, n, out.size()))});
   region.define(y, value);
-  Epilogue epilogue = grow_epilogue(e, y, std::move(region), [&](TensorId t) {
-    return last ? row_column_operand(e, t, out) : channels_first_operand(e, t, out);
+  const EpilogueTypes types = integer ? EpilogueTypes::kAny : EpilogueTypes::kF32;
+  Epilogue epilogue = grow_epilogue(e, y, std::move(region), types, [&](TensorId t) {
+    return last ? row_column_operand(e, t, out, types) : channels_first_operand(e, t, out, types);
   });
 
-  Node fused{.op = "Conv", .domain = "ingot", .name = n.name, .inputs = {n.inputs[0], n.inputs[1]}, .attrs = n.attrs};
-  if (!epilogue.operands.empty()) {
+  Node fused{.op = n.op, .domain = "ingot", .name = n.name, .inputs = {n.inputs[0], n.inputs[1]}, .attrs = n.attrs};
+  if (integer) {
+    fused.inputs.insert(fused.inputs.end(), {operand_or_none(n, 2), operand_or_none(n, 3)});
+  } else if (!epilogue.operands.empty()) {
     fused.inputs.push_back(kNoTensor);
-    fused.inputs.insert(fused.inputs.end(), epilogue.operands.begin(), epilogue.operands.end());
   }
+  fused.inputs.insert(fused.inputs.end(), epilogue.operands.begin(), epilogue.operands.end());
   fused.outputs = {epilogue.result};
   if (!epilogue.expr.empty()) fused.attrs["epilogue"] = epilogue.expr;
   epilogue.nodes.insert(epilogue.nodes.begin(), h);
@@ -69,10 +75,15 @@ std::string fuse(Editor& e, Handle h) {
   return "";
 }
 
+// Those that have no epilogue yet.
+bool is_plain_conv(const Node& n) {
+  if (n.op != "Conv" && n.op != "ConvInteger") return false;
+  return n.domain.empty() || (n.domain == "ingot" && !n.has("epilogue"));
+}
+
 void run(Editor& e, const Explain& explain) {
   for (Handle h = e.size(); h-- > 0;) {
-    if (!e.alive(h) || !(e.node(h).is("Conv") || (e.node(h).is("Conv", "ingot") && !e.node(h).has("epilogue"))))
-      continue;
+    if (!e.alive(h) || !is_plain_conv(e.node(h))) continue;
     const std::string label = e.node(h).label();
     std::string why = fuse(e, h);
     if (explain) explain(label, why.empty() ? "matched" : why);

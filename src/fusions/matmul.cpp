@@ -1,6 +1,7 @@
 // ingot.MatMul(A, B, extra...) = epilogue(op(A) op(B), extra...), op transposing the last two axes or not.
 //   MatMul(A, Transpose(B)) -> transB;  Gemm(A, B, C) = alpha op(A) op(B) + beta C;  bias, activation, residual after
 //   it.
+// MatMulInteger(A, B, a_zero, b_zero) likewise, with transB only: ingot.MatMulInteger(A, B, a_zero, b_zero, extra...).
 // The epilogue is an expression over x0, the sum of products, and the extra operands x1, x2, ..., each of which is one
 // element, a vector over the columns, one value per row, or of the shape of the result.
 #include "matcher/fusion.h"
@@ -34,9 +35,9 @@ struct Operands {
   bool trans_a, trans_b;
 };
 
-Operands read_operands(const Editor& e, const Node& n) {
+Operands read_operands(const Editor& e, const Node& n, bool integer) {
   Operands o{n.inputs[0], n.inputs[1], n.get_int("transA", 0) != 0, n.get_int("transB", 0) != 0};
-  if (TensorId a = before_swap(e, o.a); a != kNoTensor) o.a = a, o.trans_a = !o.trans_a;
+  if (TensorId a = before_swap(e, o.a); a != kNoTensor && !integer) o.a = a, o.trans_a = !o.trans_a;
   if (TensorId b = before_swap(e, o.b); b != kNoTensor) o.b = b, o.trans_b = !o.trans_b;
   return o;
 }
@@ -48,7 +49,7 @@ bool add_gemm_terms(Editor& e, const Node& n, Operands& o, RegionExpr& region) {
   int value = region.instruction(y);
   const float alpha = n.get_float("alpha", 1.f), beta = n.get_float("beta", 1.f);
   const bool has_c = n.has_input(2) && beta != 0;
-  if (has_c && !row_column_operand(e, n.inputs[2], *e.info(y).shape)) return false;
+  if (has_c && !row_column_operand(e, n.inputs[2], *e.info(y).shape, EpilogueTypes::kF32)) return false;
   if (alpha != 1 && e.is_constant(o.b))
     o.b = e.add_constant(e.graph.tensor(o.b).name + "/scaled", times(*e.info(o.b).constant, alpha));
   else if (alpha != 1)
@@ -65,23 +66,28 @@ bool add_gemm_terms(Editor& e, const Node& n, Operands& o, RegionExpr& region) {
 std::string fuse(Editor& e, Handle h) {
   const Node n = e.node(h);
   const TensorId y = n.outputs[0];
+  const bool integer = n.is("MatMulInteger");
   for (size_t i = 0; i < 2; i++) {
     const TensorInfo& info = e.info(n.inputs[i]);
-    if (info.dtype != DType::F32) return "operands are not f32";
+    if (!integer && info.dtype != DType::F32) return "operands are not f32";
     if (!info.shape || info.shape->size() < 2) return "an operand has rank below 2, or an unknown one";
   }
   if (!e.info(y).shape) return "the shape of the result is not known";
   const Shape out = *e.info(y).shape;
-  Operands o = read_operands(e, n);
+  Operands o = read_operands(e, n, integer);
   RegionExpr region(e);
   region.define(y, region.operand(y));  // x0
   if (n.is("Gemm") && !add_gemm_terms(e, n, o, region)) return "C is not a scalar, row, column or matrix of the result";
-  Epilogue epilogue = grow_epilogue(e, y, std::move(region), [&](TensorId t) { return row_column_operand(e, t, out); });
+  const EpilogueTypes types = integer ? EpilogueTypes::kAny : EpilogueTypes::kF32;
+  Epilogue epilogue = grow_epilogue(e, y, std::move(region), types,
+                                    [&](TensorId t) { return row_column_operand(e, t, out, types); });
 
-  Node fused{.op = "MatMul", .domain = "ingot", .name = n.name, .inputs = {o.a, o.b}};
+  Node fused{.op = integer ? n.op : "MatMul", .domain = "ingot", .name = n.name, .inputs = {o.a, o.b}};
+  if (integer) fused.inputs = {o.a, o.b, operand_or_none(n, 2), operand_or_none(n, 3)};
   fused.inputs.insert(fused.inputs.end(), epilogue.operands.begin(), epilogue.operands.end());
   fused.outputs = {epilogue.result};
-  fused.attrs = {{"transA", int64_t{o.trans_a}}, {"transB", int64_t{o.trans_b}}};
+  fused.attrs = {{"transB", int64_t{o.trans_b}}};
+  if (!integer) fused.attrs["transA"] = int64_t{o.trans_a};
   if (!epilogue.expr.empty()) fused.attrs["epilogue"] = epilogue.expr;
   epilogue.nodes.insert(epilogue.nodes.begin(), h);
   fused.origins = joined_origins(e, epilogue.nodes);
@@ -90,9 +96,11 @@ std::string fuse(Editor& e, Handle h) {
   return "";
 }
 
+bool is_product(const Node& n) { return n.is("MatMul") || n.is("Gemm") || n.is("MatMulInteger"); }
+
 void run(Editor& e, const Explain& explain) {
   for (Handle h = e.size(); h-- > 0;) {
-    if (!e.alive(h) || !(e.node(h).is("MatMul") || e.node(h).is("Gemm"))) continue;
+    if (!e.alive(h) || !is_product(e.node(h))) continue;
     const std::string label = e.node(h).label();
     std::string why = fuse(e, h);
     if (explain) explain(label, why.empty() ? "matched" : why);

@@ -89,7 +89,7 @@ std::string fuse(Editor& e, Handle h, const Kind& kind) {
   RegionExpr after(e);
   after.define(y, after.operand(y));
   if (kind.post[0]) after.define(y, after.expr().call(kind.post, {after.instruction(y)}));
-  Epilogue post = grow_epilogue(e, y, after, [](TensorId) { return false; });
+  Epilogue post = grow_epilogue(e, y, after, EpilogueTypes::kF32, [](TensorId) { return false; });
   const bool plain = nodes.empty() && post.nodes.empty();
   if (plain) return "nothing element-wise stands before or after it alone";
 

@@ -20,6 +20,10 @@ extern "C" {
 VF ingot_hook_epilogue(VF acc, void* const* extra, const EpilogueOperand* strides, int64_t row, int64_t col,
                        int64_t lanes, const ExprProgram* program);
 
+// The same for sums of integers, whose results have types of their own: stores them from element `at` of out on.
+void ingot_hook_store(VI acc, void* out, int64_t at, void* const* extra, const EpilogueOperand* strides, int64_t row,
+                      int64_t col, int64_t lanes, const ExprProgram* program);
+
 // Elements [i, i + lanes) of a row of an element-wise loop: loads, computes, stores. Specialised builds only.
 void ingot_hook_ewise(void* const* operand, const int64_t* offset, const EwiseParams* p, int64_t i, int64_t lanes);
 }

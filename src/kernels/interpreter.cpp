@@ -124,20 +124,45 @@ void interpret_row(void* const* operand, const int64_t* offset, const EwiseParam
   }
 }
 
+namespace {
+
+// Registers of one vector each, after all instructions of an epilogue.
+struct EpilogueRegisters {
+  static constexpr int64_t kStride = kLanes * 8;
+  alignas(64) char at[kMaxProgramLength * kStride];
+
+  template <class V>
+  void run(V acc, void* const* extra, const EpilogueOperand* strides, int64_t row, int64_t col, int64_t lanes,
+           const ExprProgram& program) {
+    run_program(program, at, kStride, lanes, [&](const ProgramInstr& in, void* out) {
+      if (in.input == 0) {
+        __builtin_memcpy(out, &acc, sizeof acc);
+        return;
+      }
+      const EpilogueOperand& s = strides[in.input - 1];
+      load_input(in, extra[in.input - 1], row * s.row_stride + col * s.col_stride, s.col_stride, lanes, out);
+    });
+  }
+};
+
+}  // namespace
+
 extern "C" VF ingot_hook_epilogue(VF acc, void* const* extra, const EpilogueOperand* strides, int64_t row, int64_t col,
                                   int64_t lanes, const ExprProgram* program) {
   if (!program) return acc;  // nothing is fused
-  alignas(64) char registers[kMaxProgramLength * kLanes * 8];
-  const int64_t stride = kLanes * 8;
-  run_program(*program, registers, stride, lanes, [&](const ProgramInstr& in, void* out) {
-    if (in.input == 0) {
-      store(static_cast<float*>(out), acc);
-      return;
-    }
-    const EpilogueOperand& s = strides[in.input - 1];
-    load_input(in, extra[in.input - 1], row * s.row_stride + col * s.col_stride, s.col_stride, lanes, out);
-  });
-  return load(reinterpret_cast<const float*>(registers + program->results[0] * stride));
+  EpilogueRegisters registers;
+  registers.run(acc, extra, strides, row, col, lanes, *program);
+  return load(reinterpret_cast<const float*>(registers.at + program->results[0] * EpilogueRegisters::kStride));
+}
+
+extern "C" void ingot_hook_store(VI acc, void* out, int64_t at, void* const* extra, const EpilogueOperand* strides,
+                                 int64_t row, int64_t col, int64_t lanes, const ExprProgram* program) {
+  if (!program) return store_partial(static_cast<int32_t*>(out) + at, acc, lanes);
+  EpilogueRegisters registers;
+  registers.run(acc, extra, strides, row, col, lanes, *program);
+  const int32_t result = program->results[0];
+  store_result(program->result_types[0], program->code[result].bytes, registers.at + result * EpilogueRegisters::kStride,
+               1, lanes, out, at);
 }
 
 }  // namespace ingot::kernel

@@ -146,7 +146,7 @@ TensorId only_escaping(const Editor& e, TensorId value, const std::vector<Handle
 
 }  // namespace
 
-Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region,
+Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, EpilogueTypes types,
                        const std::function<bool(TensorId)>& allowed) {
   const std::vector<Handle> candidates = downstream(e, value);
   std::vector<Handle> nodes;
@@ -178,15 +178,17 @@ Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region,
       nodes.push_back(h);
       progress = true;
       TensorId result = only_escaping(e, value, nodes);
-      if (result != kNoTensor && e.info(result).dtype == e.info(value).dtype) best = snapshot(result);
+      const bool storable = result != kNoTensor && (types == EpilogueTypes::kAny || e.info(result).dtype == e.info(value).dtype);
+      if (storable) best = snapshot(result);
     }
   }
   return best;
 }
 
-bool row_column_operand(const Editor& e, TensorId t, const Shape& out) {
+bool row_column_operand(const Editor& e, TensorId t, const Shape& out, EpilogueTypes types) {
   const TensorInfo& info = e.info(t);
-  if (info.dtype != DType::F32 || !info.shape || info.shape->size() > out.size() || out.empty()) return false;
+  if ((types == EpilogueTypes::kF32 && info.dtype != DType::F32) || !computes_with(info.dtype)) return false;
+  if (!info.shape || info.shape->size() > out.size() || out.empty()) return false;
   if (product(*info.shape).is(1)) return true;
   const Shape s = padded_shape(*info.shape, out.size());
   if (same_shape(s, out)) return true;

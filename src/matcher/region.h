@@ -56,13 +56,20 @@ struct Epilogue {
 
 inline constexpr size_t kMaxEpilogueOperands = 6;
 
+inline TensorId operand_or_none(const Node& n, size_t i) { return n.has_input(i) ? n.inputs[i] : kNoTensor; }
+
+// Which types the operands and the result of an epilogue may have: those of kernels for floats are f32, the kernels for
+// integers take all.
+enum class EpilogueTypes { kF32, kAny };
+
 // The largest region after `value` (made by the node the epilogue is for) with one result of the same shape that is
 // all anybody else reads. `region` comes with x0 = value, perhaps already further computed; `allowed` says which
 // operands the node can read along.
-Epilogue grow_epilogue(const Editor&, TensorId value, RegionExpr region, const std::function<bool(TensorId)>& allowed);
+Epilogue grow_epilogue(const Editor&, TensorId value, RegionExpr region, EpilogueTypes,
+                       const std::function<bool(TensorId)>& allowed);
 
 // t broadcasts against the matrix rows of `out` ([..., M, N]) in a way that epilogues read: one element, a vector over
 // the columns, one value per row, or the same shape.
-bool row_column_operand(const Editor&, TensorId t, const Shape& out);
+bool row_column_operand(const Editor&, TensorId t, const Shape& out, EpilogueTypes);
 
 }  // namespace ingot

@@ -49,11 +49,6 @@ struct Conv {
   std::vector<int64_t> in, out;  // channels last: [N, spatial..., C]
 };
 
-std::vector<int64_t> as_channels_last(std::vector<int64_t> dims, bool last) {
-  if (!last) std::rotate(dims.begin() + 1, dims.begin() + 2, dims.end());
-  return dims;
-}
-
 Conv conv_of(const Node& node, const std::vector<int64_t>& x, std::vector<int64_t> w, const std::vector<int64_t>& y) {
   const ImageLayout l{x.size(), channels_last(node)};
   Conv c{l, {}, node.get_int("group", 1), std::move(w), as_channels_last(x, l.last), as_channels_last(y, l.last)};
@@ -72,15 +67,6 @@ ConvParams params(const Conv& c) {
   spread(p.pad, c.window.begin, 0);
   kernel::conv_choose(p);
   return p;
-}
-
-// Moves between [N, C, spatial...] and [N, spatial..., C]; `dims` are those channels last.
-void emit_to_last(LowerContext& ctx, Operand from, Operand to, const std::vector<int64_t>& dims, int64_t bytes,
-                  bool back) {
-  const int64_t pixels = product_of(dims, 1, dims.size() - 1), channels = dims.back();
-  StridedCopy copy{{dims[0], pixels, channels}, {pixels * channels, 1, pixels}, {pixels * channels, channels, 1}};
-  if (back) copy = {{dims[0], channels, pixels}, {pixels * channels, 1, channels}, {pixels * channels, pixels, 1}};
-  emit_copy(ctx, from, to, bytes, copy);
 }
 
 void emit_matrix(LowerContext& ctx, const Conv& c, Operand x, Operand y, const Expr& expr,
@@ -247,6 +233,19 @@ void lower(LowerContext& ctx) {
 }
 
 }  // namespace
+
+std::vector<int64_t> as_channels_last(std::vector<int64_t> dims, bool last) {
+  if (!last) std::rotate(dims.begin() + 1, dims.begin() + 2, dims.end());
+  return dims;
+}
+
+void emit_to_last(LowerContext& ctx, Operand from, Operand to, const std::vector<int64_t>& dims, int64_t bytes,
+                  bool back) {
+  const int64_t pixels = product_of(dims, 1, dims.size() - 1), channels = dims.back();
+  StridedCopy copy{{dims[0], pixels, channels}, {pixels * channels, 1, pixels}, {pixels * channels, channels, 1}};
+  if (back) copy = {{dims[0], channels, pixels}, {pixels * channels, 1, channels}, {pixels * channels, pixels, 1}};
+  emit_copy(ctx, from, to, bytes, copy);
+}
 
 Shape conv_shape(const InferContext& ctx, const Shape& x, const Shape& w) {
   ctx.require(x.size() >= 3 && x.size() <= 5 && w.size() == x.size(),

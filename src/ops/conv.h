@@ -20,6 +20,11 @@ kernel::ConvParams conv_weights_params(const Window&, int64_t groups, const std:
 // The shape of Y for shapes of X and W, which are checked against the attributes.
 Shape conv_shape(const InferContext&, const Shape& x, const Shape& w);
 
+// Dims of an image tensor as [N, spatial..., C], and its bytes moved there from [N, C, spatial...] or back; `dims` are
+// those channels last.
+std::vector<int64_t> as_channels_last(std::vector<int64_t> dims, bool last);
+void emit_to_last(LowerContext&, Operand from, Operand to, const std::vector<int64_t>& dims, int64_t bytes, bool back);
+
 // A step of a kernel that takes ConvAnyParams (kernels/conv_any.h), by the attributes of the node; nothing of it is
 // packed.
 struct ConvAnyOperand {

@@ -1,9 +1,17 @@
-// MatMulInteger, QLinearMatMul, ConvInteger, QLinearConv: products of quantized matrices in 32-bit integers,
-//   acc = (A - a_zero) (B - b_zero),   Y = saturate( round( acc a_scale b_scale / y_scale ) + y_zero ).
-// The operands are centred into i32 temporaries and multiplied by the kernels for that type.
+// MatMulInteger and ConvInteger: products of 8-bit matrices, exact in 32 bits:  Y = (A - a_zero) (B - b_zero).
+// ingot.MatMulInteger and ingot.ConvInteger have an epilogue over x0 = Y and the operands after b_zero, whose result
+// may be of any type; the first has transB, the second channels_last. B may be packed ahead: attributes "packed", an
+// I8Form, and "packed_shape", the dims it had.
+//
+// What ingot_gemm_i8 does not take (zero points of other shapes, depthwise filters) is centred into i32 temporaries and
+// multiplied by the kernels for that type.
+#include "ops/quantized_product.h"
+
 #include <algorithm>
+#include <cstddef>
 
 #include "kernels/conv_any.h"
+#include "kernels/pad.h"
 #include "ops/conv.h"
 #include "ops/layout.h"
 #include "ops/product.h"
@@ -12,40 +20,41 @@
 namespace ingot {
 namespace {
 
-constexpr size_t kNone = SIZE_MAX;
+using kernel::GemmI8Params;
 
-// Where an operator has its operands.
-struct Operands {
-  size_t a, a_zero, b, b_zero;
-  size_t a_scale = kNone, b_scale = kNone, y_scale = kNone, y_zero = kNone, bias = kNone;
-};
-constexpr Operands kInteger = {0, 2, 1, 3};
-constexpr Operands kLinear = {0, 2, 3, 5, 1, 4, 6, 7, 8};
-
-const Operands& operands_of(const Node& node) { return node.op.starts_with("QLinear") ? kLinear : kInteger; }
+constexpr size_t kA = 0, kB = 1, kAZero = 2, kBZero = 3, kFirstExtra = 4;
 
 bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
 
-void check_types(InferContext& ctx, const Operands& o) {
-  const bool requantizes = o.y_zero != kNone;
-  ctx.set_dtype(0, requantizes ? ctx.dtype(o.y_zero) : DType::I32);
-  for (auto [x, zero] : {std::pair{o.a, o.a_zero}, std::pair{o.b, o.b_zero}}) {
-    if (requantizes && is_float(ctx.dtype(x)))
-      throw Error(ErrorKind::Unsupported, fmt::format("{}: multiplies {}", ctx.node.label(), name(ctx.dtype(x))),
-                  "products of u8 and i8 are served");
-    ctx.require(is_byte(ctx.dtype(x)), "operand {} is {}, expected u8 or i8", x, name(ctx.dtype(x)));
-    ctx.require(!ctx.has(zero) || ctx.dtype(zero) == ctx.dtype(x), "operand {} is {} and its zero point {}", x,
-                name(ctx.dtype(x)), ctx.has(zero) ? name(ctx.dtype(zero)) : "");
-  }
-  if (!requantizes) return;
-  ctx.require(is_byte(ctx.dtype(o.y_zero)), "the result would be {}, expected u8 or i8", name(ctx.dtype(o.y_zero)));
-  for (size_t i : {o.a_scale, o.b_scale, o.y_scale})
-    ctx.require(is_float(ctx.dtype(i)) && bits(ctx.dtype(i)) >= 16 && ctx.dtype(i) != DType::F64,
-                "operand {} is {}, expected a scale of f32, f16 or bf16", i, name(ctx.dtype(i)));
+Shape b_shape(const InferContext& ctx) {
+  return ctx.node.has("packed") ? to_shape(ctx.node.get_ints("packed_shape")) : ctx.shape(kB);
+}
+// A packed operand is bytes; what they were is an attribute.
+DType b_type(const Node& node, DType operand) {
+  return node.has("packed") ? (node.get_int("packed_signed", 1) ? DType::I8 : DType::U8) : operand;
 }
 
-// A parameter of one side of a product must broadcast to that side.
-void check_broadcast(const InferContext& ctx, size_t i, Shape from, const Shape& to) {
+template <class Context>
+Expr epilogue_of(const Context& ctx) {
+  if (ctx.node.domain.empty()) return {};
+  std::vector<DType> extras;
+  for (size_t i = kFirstExtra; i < ctx.input_count(); i++) extras.push_back(ctx.in(i).dtype);
+  return parse_epilogue(ctx.node, DType::I32, extras);
+}
+
+void check_types(InferContext& ctx) {
+  const Expr e = epilogue_of(ctx);
+  ctx.set_dtype(0, e.results.empty() ? DType::I32 : e.result_types[0]);
+  for (auto [x, zero] : {std::pair{kA, kAZero}, std::pair{kB, kBZero}}) {
+    const DType t = x == kB ? b_type(ctx.node, ctx.dtype(x)) : ctx.dtype(x);
+    ctx.require(is_byte(t), "operand {} is {}, expected u8 or i8", x, name(t));
+    ctx.require(!ctx.has(zero) || ctx.dtype(zero) == t, "operand {} is {} and its zero point {}", x, name(t),
+                ctx.has(zero) ? name(ctx.dtype(zero)) : "");
+  }
+}
+
+// A zero point of one side of a product must broadcast to that side.
+void check_broadcast(const InferContext& ctx, size_t i, const Shape& from, const Shape& to) {
   bool fits = from.size() <= to.size();
   for (size_t d = 0; fits && d < from.size(); d++) {
     const Dim &x = from[from.size() - 1 - d], &y = to[to.size() - 1 - d];
@@ -54,7 +63,7 @@ void check_broadcast(const InferContext& ctx, size_t i, Shape from, const Shape&
   ctx.require(fits, "operand {} is {}, which does not broadcast to {}", i, str(ctx.shape(i)), str(to));
 }
 
-// One number for each row of A, or for each column of B, as a tensor that broadcasts to it.
+// One number for each row of A as a tensor that broadcasts to it.
 template <class Dims>
 Dims along_rows(Dims dims) {
   if (dims.size() == 1) dims.push_back(1);
@@ -62,55 +71,188 @@ Dims along_rows(Dims dims) {
 }
 
 void infer_matmul(InferContext& ctx) {
-  const Operands& o = operands_of(ctx.node);
-  check_types(ctx, o);
-  Shape a = ctx.shape(o.a), b = ctx.shape(o.b);
+  check_types(ctx);
+  Shape a = ctx.shape(kA), b = b_shape(ctx);
   ctx.require(!a.empty() && !b.empty(), "a scalar operand: A is {}, B is {}", str(a), str(b));
   const bool row = a.size() == 1, column = b.size() == 1;
   if (row) a.insert(a.begin(), 1);
   if (column) b.push_back(1);
+  if (ctx.node.get_int("transB", 0)) std::swap(b[b.size() - 1], b[b.size() - 2]);
   const Dim &ka = a.back(), &kb = b[b.size() - 2];
-  ctx.require(!ka.is_const() || !kb.is_const() || ka == kb, "A {} and B {} do not fit", str(ctx.shape(o.a)),
-              str(ctx.shape(o.b)));
+  ctx.require(!ka.is_const() || !kb.is_const() || ka == kb, "A {} and B {} do not fit", str(ctx.shape(kA)),
+              str(b_shape(ctx)));
   Shape out = broadcast(ctx, Shape(a.begin(), a.end() - 2), Shape(b.begin(), b.end() - 2));
-  Shape whole = out;
-  whole.insert(whole.end(), {a[a.size() - 2], b.back()});
-  if (ctx.has(o.a_zero)) check_broadcast(ctx, o.a_zero, along_rows(ctx.shape(o.a_zero)), a);
-  if (ctx.has(o.b_zero)) check_broadcast(ctx, o.b_zero, ctx.shape(o.b_zero), b);
-  if (o.a_scale != kNone) {
-    check_broadcast(ctx, o.a_scale, along_rows(ctx.shape(o.a_scale)), whole);
-    check_broadcast(ctx, o.b_scale, ctx.shape(o.b_scale), whole);
-    check_broadcast(ctx, o.y_scale, along_rows(ctx.shape(o.y_scale)), whole);
-    check_broadcast(ctx, o.y_zero, along_rows(ctx.shape(o.y_zero)), whole);
-  }
+  if (ctx.has(kAZero)) check_broadcast(ctx, kAZero, along_rows(ctx.shape(kAZero)), a);
+  if (ctx.has(kBZero)) check_broadcast(ctx, kBZero, ctx.shape(kBZero), b);
   if (!row) out.push_back(a[a.size() - 2]);
   if (!column) out.push_back(b.back());
   ctx.set_shape(0, std::move(out));
 }
 
 void infer_conv(InferContext& ctx) {
-  const Operands& o = operands_of(ctx.node);
-  check_types(ctx, o);
-  const Shape &x = ctx.shape(o.a), &w = ctx.shape(o.b);
+  check_types(ctx);
+  const Shape &x = ctx.shape(kA), w = b_shape(ctx);
   Shape out = conv_shape(ctx, x, w);
   auto need = [&](size_t i, bool per_channel) {
-    if (i == kNone || !ctx.has(i)) return;
+    if (!ctx.has(i)) return;
     const Shape& s = ctx.shape(i);
     const bool one = s.empty() || (s.size() == 1 && (!s[0].is_const() || s[0].is(1)));
     const bool channels = s.size() == 1 && (!s[0].is_const() || !w[0].is_const() || s[0] == w[0]);
     ctx.require(one || (per_channel && channels), "operand {} is {}, expected {}", i, str(s),
                 per_channel ? "a scalar or one number for each channel of Y" : "a scalar");
   };
-  for (size_t i : {o.a_zero, o.a_scale, o.y_scale, o.y_zero}) need(i, false);
-  for (size_t i : {o.b_zero, o.b_scale}) need(i, true);
-  if (o.bias != kNone && ctx.has(o.bias)) {
-    const Shape& b = ctx.shape(o.bias);
-    ctx.require(
-        b.size() == 1 && (!b[0].is_const() || !w[0].is_const() || b[0] == w[0]) && ctx.dtype(o.bias) == DType::I32,
-        "B is {} {}, expected one i32 for each channel of Y", name(ctx.dtype(o.bias)), str(b));
-  }
+  need(kAZero, false);
+  need(kBZero, true);
   ctx.set_shape(0, std::move(out));
 }
+
+// The result: where it goes, its dims, the epilogue over it and that one's operands.
+struct Result {
+  Operand operand;
+  std::vector<int64_t> dims;
+  Expr expr;
+  std::vector<DenseOperand> extras;
+};
+
+Result result_of(const LowerContext& ctx) {
+  Result r{ctx.output(0), ctx.out_dims(0), epilogue_of(ctx), {}};
+  for (size_t i = kFirstExtra; i < ctx.input_count(); i++) r.extras.push_back({ctx.input(i), ctx.dims(i)});
+  return r;
+}
+
+// Accumulators in `acc`, then the epilogue as a step of its own.
+void emit_epilogue(LowerContext& ctx, const Result& r, Operand acc) {
+  std::vector<DenseOperand> inputs = {{acc, r.dims}};
+  inputs.insert(inputs.end(), r.extras.begin(), r.extras.end());
+  emit_elementwise(ctx, r.expr, inputs, {r.operand}, r.dims);
+}
+Operand accumulators(LowerContext& ctx, const Result& r) {
+  return r.expr.results.empty() ? r.operand : ctx.shared_temporary(byte_size(DType::I32, product_of(r.dims)));
+}
+
+// --- with ingot_gemm_i8 ---
+
+bool known_zero(const TensorInfo& info) {
+  const ConstantPtr& c = info.constant;
+  return c && std::all_of(c->bytes.begin(), c->bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+// How the kernel reads zero points of which there are `count`, given for each of `each` rows or columns; nothing where
+// they lie in another way.
+std::optional<int64_t> zero_kind(const LowerContext& ctx, size_t i, int64_t each, bool of_rows) {
+  if (!ctx.has(i) || known_zero(ctx.in(i))) return kernel::kNoZero;
+  const auto dims = ctx.dims(i);
+  if (product_of(dims) == 1) return kernel::kOneZero;
+  const bool in_order = of_rows ? dims.size() == 1 || dims.back() == 1 : dims.back() == each;
+  if (product_of(dims) == each && in_order) return kernel::kZeroPerRow;
+  return std::nullopt;
+}
+
+GemmI8Params plain_params(const LowerContext& ctx) {
+  GemmI8Params p{};
+  p.form = ctx.node.get_int("packed", kernel::kI8Pairs);
+  p.b_packed = ctx.node.has("packed");
+  p.a_signed = ctx.in(kA).dtype == DType::I8;
+  p.b_signed = b_type(ctx.node, ctx.in(kB).dtype) == DType::I8;
+  std::fill(std::begin(p.row_dims), std::end(p.row_dims), 1);
+  std::fill(std::begin(p.runs), std::end(p.runs), 1);
+  std::fill(std::begin(p.batch), std::end(p.batch), 1);
+  return p;
+}
+
+// The step, with the epilogue in it where its operands can be read by rows and columns. rows: dims of the result but
+// the last.
+void emit_gemm(LowerContext& ctx, GemmI8Params p, Operand a, const Result& r) {
+  const std::vector<int64_t> rows(r.dims.begin(), r.dims.end() - (r.dims.size() > 1 ? 1 : 0));
+  bool fused = r.extras.size() <= kernel::kMaxEpilogueOperands;
+  for (size_t i = 0; fused && i < r.extras.size(); i++) {
+    const auto o = epilogue_operand(r.extras[i].dims, rows);
+    fused = o.has_value();
+    if (fused) p.extra[i] = *o;
+  }
+  p.extras = fused ? static_cast<int64_t>(r.extras.size()) : 0;
+  p.row_groups = kernel::i8_row_groups(p.m);
+  const Operand target = fused ? r.operand : accumulators(ctx, r);
+  Step& s = ctx.step(kernel::ingot_gemm_i8_kernel);
+  s.operands = {a, ctx.input(kB), target, ctx.input(kAZero), ctx.input(kBZero)};
+  if (fused)
+    for (const DenseOperand& e : r.extras) s.operands.push_back(e.operand);
+  s.params = params_of(p);
+  s.structure = offsetof(GemmI8Params, row_groups) / sizeof(int64_t);
+  s.units = kernel::i8_units(p);
+  s.scratch = kernel::i8_scratch(p).total;
+  s.expr = std::make_shared<Expr>(fused && !r.expr.results.empty() ? r.expr : parse_expr("acc", {DType::I32}));
+  s.specialise = p.m * p.n * p.run_bytes >= 4096;
+  if (!fused) emit_epilogue(ctx, r, target);
+}
+
+struct MatmulDims {
+  std::vector<int64_t> a, b, batch;
+  int64_t m, n, k;
+  bool trans_b;
+};
+
+MatmulDims matmul_dims(const LowerContext& ctx) {
+  MatmulDims d;
+  d.a = ctx.dims(kA);
+  d.b = ctx.node.has("packed") ? ctx.node.get_ints("packed_shape") : ctx.dims(kB);
+  d.trans_b = ctx.node.get_int("transB", 0) != 0;
+  if (d.a.size() == 1) d.a.insert(d.a.begin(), 1);
+  if (d.b.size() == 1) d.b.push_back(1);
+  d.batch.resize(std::max(d.a.size(), d.b.size()) - 2, 1);
+  for (const auto* dims : {&d.a, &d.b})
+    for (size_t i = 0; i + 2 < dims->size(); i++) {
+      int64_t& size = d.batch[d.batch.size() - 1 - i];
+      if (size == 1) size = (*dims)[dims->size() - 3 - i];
+    }
+  d.m = d.a[d.a.size() - 2];
+  d.k = d.a.back();
+  d.n = d.b[d.b.size() - (d.trans_b ? 2 : 1)];
+  return d;
+}
+
+std::vector<int64_t> batch_strides(const std::vector<int64_t>& dims, const std::vector<int64_t>& batch) {
+  std::vector<int64_t> inner(dims.begin(), dims.end() - 2);
+  auto strides = broadcast_strides(inner, batch);
+  for (int64_t& s : strides) s *= dims[dims.size() - 1] * dims[dims.size() - 2];
+  return strides;
+}
+
+// False where the kernel does not take it.
+bool emit_fast_matmul(LowerContext& ctx, const MatmulDims& d, const Result& r) {
+  GemmI8Params p = plain_params(ctx);
+  const int64_t entries = product_of(d.batch);
+  const bool one_b = product_of(d.b) == d.n * d.k;
+  auto a_zero = zero_kind(ctx, kAZero, entries * d.m, true), b_zero = zero_kind(ctx, kBZero, d.n, false);
+  if (!a_zero || !b_zero || (d.batch.size() > 3 && !one_b) || d.k == 0) return false;
+  p.a_zero = *a_zero;
+  p.b_zero = *b_zero;
+  p.m = d.m;
+  p.n = d.n;
+  p.run_bytes = d.k;
+  p.b_row = d.trans_b ? 1 : d.n;
+  p.b_col = d.trans_b ? d.k : 1;
+  p.c_row = d.n;
+  if (one_b && product_of(d.a) == entries * d.m * d.k) {
+    p.m *= entries;  // one B for a dense stack of As
+  } else {
+    const auto a = batch_strides(d.a, d.batch), b = batch_strides(d.b, d.batch);
+    if (d.batch.size() > 3) return false;
+    for (size_t i = 0; i < d.batch.size(); i++) {
+      const size_t at = 3 - d.batch.size() + i;
+      p.batch[at] = d.batch[i];
+      p.a_batch[at] = a[i];
+      p.b_batch[at] = b[i];
+    }
+  }
+  p.row_dims[3] = p.m;
+  p.row_stride[3] = d.k;
+  p.entry_row = p.m;
+  emit_gemm(ctx, p, ctx.input(kA), r);
+  return true;
+}
+
+// --- by way of i32 ---
 
 // Operand x minus its zero point, which broadcasts with `zero_dims`.
 DenseOperand centred(LowerContext& ctx, size_t x, size_t zero, const std::vector<int64_t>& dims,
@@ -126,93 +268,174 @@ DenseOperand centred(LowerContext& ctx, size_t x, size_t zero, const std::vector
   return out;
 }
 
-// The result from the accumulator: x0 = acc, x1 = a_scale, x2 = b_scale, x3 = y_scale, x4 = y_zero, then the bias.
-Expr requantize_expr(const LowerContext& ctx, const Operands& o) {
-  Expr e;
-  e.input_types = {DType::I32};
-  for (size_t i : {o.a_scale, o.b_scale, o.y_scale, o.y_zero}) e.input_types.push_back(ctx.in(i).dtype);
-  int acc = e.input(0);
-  if (ctx.has(o.bias)) {
-    e.input_types.push_back(DType::I32);
-    acc = e.call("add", {acc, e.input(5)});
-  }
-  const int scale = e.call("div", {e.call("mul", {e.input(1), e.input(2)}), e.input(3)});
-  const DType to = ctx.out(0).dtype;
-  e.results = {quantized(e, e.call("mul", {e.call("cast_f32", {acc}), scale}), e.input(4), to)};
-  e.result_types = {to};
-  return e;
-}
-
 std::vector<int64_t> dims_of(const LowerContext& ctx, size_t i) {
   return ctx.has(i) ? ctx.dims(i) : std::vector<int64_t>{};
 }
 
-std::vector<int64_t> batch_strides(const std::vector<int64_t>& dims, const std::vector<int64_t>& batch) {
-  std::vector<int64_t> inner(dims.begin(), dims.end() - 2);
-  auto strides = broadcast_strides(inner, batch);
-  for (int64_t& s : strides) s *= dims[dims.size() - 1] * dims[dims.size() - 2];
-  return strides;
+void emit_slow_matmul(LowerContext& ctx, const MatmulDims& d, const Result& r) {
+  const DenseOperand a = centred(ctx, kA, kAZero, d.a, along_rows(dims_of(ctx, kAZero)));
+  const DenseOperand b = centred(ctx, kB, kBZero, d.b, dims_of(ctx, kBZero));
+  Product p;
+  p.dtype = DType::I32;
+  p.batch = d.batch;
+  p.m = d.m;
+  p.k = d.k;
+  p.n = d.n;
+  p.a = {a.operand, p.k, 1, batch_strides(d.a, p.batch)};
+  p.b = {b.operand, d.trans_b ? 1 : p.n, d.trans_b ? p.k : 1, batch_strides(d.b, p.batch)};
+  const Operand acc = accumulators(ctx, r);
+  emit_product(ctx, p, {}, {}, acc);
+  if (!r.expr.results.empty()) emit_epilogue(ctx, r, acc);
 }
 
 void lower_matmul(LowerContext& ctx) {
-  const Operands& o = operands_of(ctx.node);
-  auto a_dims = ctx.dims(o.a), b_dims = ctx.dims(o.b);
-  if (a_dims.size() == 1) a_dims.insert(a_dims.begin(), 1);
-  if (b_dims.size() == 1) b_dims.push_back(1);
-  const DenseOperand a = centred(ctx, o.a, o.a_zero, a_dims, along_rows(dims_of(ctx, o.a_zero)));
-  const DenseOperand b = centred(ctx, o.b, o.b_zero, b_dims, dims_of(ctx, o.b_zero));
-  Product p;
-  p.dtype = DType::I32;
-  p.batch.resize(std::max(a_dims.size(), b_dims.size()) - 2, 1);
-  for (const auto* dims : {&a_dims, &b_dims})
-    for (size_t d = 0; d + 2 < dims->size(); d++) {
-      int64_t& size = p.batch[p.batch.size() - 1 - d];
-      if (size == 1) size = (*dims)[dims->size() - 3 - d];
-    }
-  p.m = a_dims[a_dims.size() - 2];
-  p.k = a_dims.back();
-  p.n = b_dims.back();
-  p.a = {a.operand, p.k, 1, batch_strides(a_dims, p.batch)};
-  p.b = {b.operand, p.n, 1, batch_strides(b_dims, p.batch)};
-  if (o.y_scale == kNone) return emit_product(ctx, p, {}, {}, ctx.output(0));
-  const std::vector<DenseOperand> extras = {{ctx.input(o.a_scale), along_rows(ctx.dims(o.a_scale))},
-                                            {ctx.input(o.b_scale), ctx.dims(o.b_scale)},
-                                            {ctx.input(o.y_scale), along_rows(ctx.dims(o.y_scale))},
-                                            {ctx.input(o.y_zero), along_rows(ctx.dims(o.y_zero))}};
-  emit_product(ctx, p, requantize_expr(ctx, o), extras, ctx.output(0));
+  const MatmulDims d = matmul_dims(ctx);
+  const Result r = result_of(ctx);
+  if (product_of(r.dims) == 0) return;
+  if (!emit_fast_matmul(ctx, d, r)) emit_slow_matmul(ctx, d, r);
 }
 
-// One number, or one for each channel of Y, as a tensor that broadcasts to [N, C, spatial...] or [M, C/group, ...].
+// --- convolution ---
+
+// One number, or one for each channel of Y, as a tensor that broadcasts to [M, C/group, ...].
 std::vector<int64_t> per_channel(const std::vector<int64_t>& dims, size_t from_back) {
   std::vector<int64_t> out(from_back, 1);
   out[0] = product_of(dims);
   return out;
 }
 
-void lower_conv(LowerContext& ctx) {
-  const Operands& o = operands_of(ctx.node);
-  const auto x_dims = ctx.dims(o.a), w_dims = ctx.dims(o.b), dims = ctx.out_dims(0);
+void emit_slow_conv(LowerContext& ctx, const Result& r) {
+  const auto x_dims = ctx.dims(kA), w_dims = ctx.dims(kB);
   const size_t rank = x_dims.size();
-  const DenseOperand x = centred(ctx, o.a, o.a_zero, x_dims, dims_of(ctx, o.a_zero));
-  const DenseOperand w = centred(ctx, o.b, o.b_zero, w_dims, per_channel(dims_of(ctx, o.b_zero), rank));
-  const bool requantizes = o.y_scale != kNone;
-  const Operand acc = requantizes ? ctx.shared_temporary(byte_size(DType::I32, product_of(dims))) : ctx.output(0);
-  emit_conv_any(ctx, ingot_conv_i32_kernel, {x.operand, x_dims}, {w.operand, w_dims}, {acc, dims});
-  if (!requantizes) return;
-  std::vector<DenseOperand> inputs = {{acc, dims}};
-  for (size_t i : {o.a_scale, o.b_scale, o.y_scale, o.y_zero})
-    inputs.push_back({ctx.input(i), per_channel(ctx.dims(i), rank - 1)});
-  if (ctx.has(o.bias)) inputs.push_back({ctx.input(o.bias), per_channel(ctx.dims(o.bias), rank - 1)});
-  emit_elementwise(ctx, requantize_expr(ctx, o), inputs, {ctx.output(0)}, dims);
+  const DenseOperand x = centred(ctx, kA, kAZero, x_dims, {});
+  const DenseOperand w = centred(ctx, kB, kBZero, w_dims, per_channel(dims_of(ctx, kBZero), rank));
+  const Operand acc = accumulators(ctx, r);
+  emit_conv_any(ctx, ingot_conv_i32_kernel, {x.operand, x_dims}, {w.operand, w_dims}, {acc, r.dims});
+  if (!r.expr.results.empty()) emit_epilogue(ctx, r, acc);
+}
+
+// The image [N, spatial..., C] with its padding, filled with the zero point, around it.
+Operand padded(LowerContext& ctx, Operand x, std::vector<int64_t>& dims, const Window& w) {
+  if (std::all_of(w.begin.begin(), w.begin.end(), [](int64_t p) { return p == 0; }) &&
+      std::all_of(w.end.begin(), w.end.end(), [](int64_t p) { return p == 0; }))
+    return x;
+  PadParams p{};
+  p.rank = static_cast<int64_t>(dims.size()) - 1;  // the last spatial dim and the channels are one
+  p.size = 1;
+  p.mode = kPadConstant;
+  std::vector<int64_t> to = dims;
+  for (size_t d = 0; d < w.rank(); d++) to[d + 1] += w.begin[d] + w.end[d];
+  int64_t stride = 1;
+  for (size_t d = dims.size() - 1; d-- > 0;) {
+    const int64_t channels = d + 2 == dims.size() ? dims.back() : 1;
+    p.dims[d] = to[d] * channels;
+    p.kept[d] = dims[d] * channels;
+    p.before[d] = (d == 0 ? 0 : w.begin[d - 1]) * channels;
+    p.stride[d] = stride;
+    stride *= p.kept[d];
+  }
+  const Operand out = ctx.shared_temporary(product_of(to));
+  Step& s = ctx.step(ingot_pad_kernel);
+  s.operands = {x, ctx.input(kAZero), out};
+  s.params = params_of(p);
+  s.structure = 3;
+  s.units = product_of(to, 0, to.size() - 2);
+  s.grain = grain_for(to[to.size() - 2] * to.back());
+  dims = to;
+  return out;
+}
+
+bool emit_fast_conv(LowerContext& ctx, const Result& r) {
+  const Node& node = ctx.node;
+  const bool last = channels_last(node);
+  const auto w_dims = conv_weight_dims(node, ctx.dims(kB));
+  const int64_t groups = node.get_int("group", 1), columns = w_dims[0] / groups;
+  if (!is_grouped_product(groups, w_dims) || product_of(w_dims) == 0) return false;
+  if (!node.has("packed")) return false;  // B would have to be gathered by taps
+  auto a_zero = zero_kind(ctx, kAZero, 1, true), b_zero = zero_kind(ctx, kBZero, w_dims[0], false);
+  if (!a_zero || !b_zero) return false;
+
+  std::vector<int64_t> in = as_channels_last(ctx.dims(kA), last), out = as_channels_last(r.dims, last);
+  Window w = window_of(node, in.size() - 2, {w_dims.begin() + 2, w_dims.end()});
+  resolve_pads(w, {in.begin() + 1, in.end() - 1});
+  Operand x = ctx.input(kA);
+  if (!last) {
+    x = ctx.shared_temporary(product_of(in));
+    emit_to_last(ctx, ctx.input(kA), x, in, 1, false);
+  }
+  x = padded(ctx, x, in, w);
+
+  GemmI8Params p = plain_params(ctx);
+  p.a_zero = *a_zero;
+  p.b_zero = *b_zero;
+  p.m = product_of(out) / out.back();
+  p.n = columns;
+  p.batch[2] = groups;
+  p.a_batch[2] = w_dims[1];
+  p.b_batch[2] = product_of(ctx.dims(kB)) / groups;
+  p.entry_col = columns;
+  p.c_row = out.back();
+  const FilterRuns runs = filter_runs(w, groups, w_dims);
+  std::copy(std::begin(runs.runs), std::end(runs.runs), p.runs);
+  p.run_bytes = runs.run_bytes;
+  const auto strides = strides_of(in);
+  std::vector<int64_t> step, tap;  // bytes between output pixels, and between taps, along each spatial dim
+  for (size_t d = 0; d < w.rank(); d++) {
+    step.push_back(w.stride[d] * strides[d + 1]);
+    tap.push_back(w.dilation[d] * strides[d + 1]);
+  }
+  int64_t sizes[3], steps[3];
+  spread(sizes, {out.begin() + 1, out.end() - 1}, 1);
+  spread(steps, step, 0);
+  spread(p.run_stride, tap, 0);
+  p.row_dims[0] = out[0];
+  p.row_stride[0] = strides[0];
+  for (int d = 0; d < 3; d++) {
+    p.row_dims[d + 1] = sizes[d];
+    p.row_stride[d + 1] = steps[d];
+  }
+  if (last) {
+    emit_gemm(ctx, p, x, r);
+    return true;
+  }
+  // Accumulators channels last, moved; the epilogue after that.
+  const Operand moved = ctx.shared_temporary(byte_size(DType::I32, product_of(out)));
+  emit_gemm(ctx, p, x, {moved, out, {}, {}});
+  const Operand acc = accumulators(ctx, r);
+  emit_to_last(ctx, moved, acc, out, 4, true);
+  if (!r.expr.results.empty()) emit_epilogue(ctx, r, acc);
+  return true;
+}
+
+void lower_conv(LowerContext& ctx) {
+  const Result r = result_of(ctx);
+  if (product_of(r.dims) == 0) return;
+  if (!emit_fast_conv(ctx, r)) emit_slow_conv(ctx, r);
 }
 
 }  // namespace
 
+FilterRuns filter_runs(const Window& window, int64_t groups, const std::vector<int64_t>& w) {
+  FilterRuns f{};
+  spread(f.runs, window.kernel, 1);
+  f.taps_joined = groups == 1 && window.dilation.back() == 1;
+  f.run_bytes = w[1];
+  if (f.taps_joined) {
+    f.run_bytes *= f.runs[2];
+    f.runs[2] = 1;
+  }
+  return f;
+}
+
+bool is_grouped_product(int64_t groups, const std::vector<int64_t>& w) {
+  return groups == 1 || (w[0] / groups >= 4 && w[1] >= 4);
+}
+
 void register_quantized_product(OpRegistry& r) {
   r.add({"MatMulInteger", "", 2, 4, 1, 1, infer_matmul, lower_matmul});
-  r.add({"QLinearMatMul", "", 8, 8, 1, 1, infer_matmul, lower_matmul});
+  r.add({"MatMulInteger", "ingot", 2, -1, 1, 1, infer_matmul, lower_matmul});
   r.add({"ConvInteger", "", 2, 4, 1, 1, infer_conv, lower_conv});
-  r.add({"QLinearConv", "", 8, 9, 1, 1, infer_conv, lower_conv});
+  r.add({"ConvInteger", "ingot", 2, -1, 1, 1, infer_conv, lower_conv});
 }
 
 }  // namespace ingot

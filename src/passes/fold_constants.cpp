@@ -12,9 +12,10 @@ constexpr int64_t kMaxBytes = 64 << 20;   // of one folded result
 constexpr int64_t kSmallBytes = 1 << 20;  // results up to here are always worth it
 constexpr int64_t kMaxGrowth = 8;         // above, a result may be this much larger than its operands
 
-// Control flow is not a value.
+// Control flow is not a value. Quantized weights stay what they are: passes/expand_quantization.cpp says what becomes of
+// them.
 bool may_fold(const Node& n) {
-  static constexpr std::array kNever = {"If", "Loop", "Scan", "SequenceMap"};
+  static constexpr std::array kNever = {"If", "Loop", "Scan", "SequenceMap", "DequantizeLinear"};
   return !is_random(n) && std::find(kNever.begin(), kNever.end(), n.op) == kNever.end();
 }
 

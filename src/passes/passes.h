@@ -45,6 +45,11 @@ void fold_batch_norm(Graph&);
 // Pad of spatial axes into the padding of the convolution or pooling that reads it.
 void fold_pad(Graph&);
 
+// QuantizeLinear and DequantizeLinear -> the element-wise nodes they stand for, which then become part of epilogues and
+// loops. Scales that meet are multiplied: Q(c float(i), s) -> round(c/s float(i)). Blocked ones, and types that
+// expressions do not have, stay.
+void expand_quantization(Graph&);
+
 // Reshape(MatMul(Reshape(x), W)) -> MatMul(Reshape(x), W) where the last axis is kept: exporters flatten the leading
 // axes around a linear layer, which hides that the residual has the same shape.
 void hoist_reshape(Graph&);

@@ -1,5 +1,6 @@
 #include "planner/pack_weights.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <map>
@@ -7,6 +8,8 @@
 
 #include "kernels/gemm.h"
 #include "ops/conv.h"
+#include "ops/quantized_product.h"
+#include "planner/pack_i8.h"
 
 namespace ingot {
 namespace {
@@ -69,21 +72,117 @@ struct Job {
   float* to;
 };
 
-// All parts of all jobs, shared out to the cores.
+// work(0), ... work(count - 1), shared out to the cores; a thread is worth starting for `grain` of them.
+void share_out(size_t count, size_t grain, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  auto take = [&] {
+    for (size_t i; (i = next.fetch_add(1)) < count;) work(i);
+  };
+  std::vector<std::thread> threads;
+  const size_t extra = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()) - 1, count / grain);
+  for (size_t i = 0; i < extra; i++) threads.emplace_back(take);
+  take();
+  for (std::thread& t : threads) t.join();
+}
+
 void run(const std::vector<Job>& jobs) {
   std::vector<std::pair<const Job*, int64_t>> parts;
   for (const Job& j : jobs)
     for (int64_t p = 0; p < j.packing.parts; p++) parts.emplace_back(&j, p);
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < parts.size();)
-      parts[i].first->packing.pack(parts[i].first->to, parts[i].first->from, parts[i].second);
+  share_out(parts.size(), 64, [&](size_t i) {
+    parts[i].first->packing.pack(parts[i].first->to, parts[i].first->from, parts[i].second);
+  });
+}
+
+// --- 8-bit integers (kernels/gemm_i8.h) ---
+
+bool one_or_none(const Graph& g, const Node& node, size_t i) {
+  return !node.has_input(i) || (g.info(node.inputs[i]).shape && product(*g.info(node.inputs[i]).shape).is(1));
+}
+
+// The matrices a node multiplies by: one, or one for each group of a convolution. None: it is not packed.
+std::vector<I8Matrix> integer_matrices(const Graph& g, const Node& node) {
+  const bool conv = node.op == "ConvInteger", matmul = node.op == "MatMulInteger";
+  if (!(conv || matmul) || !(node.domain.empty() || node.domain == "ingot") || node.has("packed")) return {};
+  const ConstantPtr& c = g.info(node.inputs[1]).constant;
+  if (!c || c->elements() == 0 || !one_or_none(g, node, 2)) return {};
+  const auto& dims = c->dims;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(c->bytes.data());
+  const bool is_signed = c->dtype == DType::I8;
+  if (matmul) {
+    if (dims.size() != 2) return {};
+    const bool transposed = node.get_int("transB", 0) != 0;
+    const int64_t n = dims[transposed ? 0 : 1], k = dims[transposed ? 1 : 0];
+    const int64_t row = transposed ? 1 : n, col = transposed ? k : 1;
+    if (!one_or_none(g, node, 3) && !g.info(node.inputs[3]).shape->back().is(n)) return {};
+    return {{n, 1, k, is_signed, [=](int64_t i, int64_t j) { return bytes[i * row + j * col]; }}};
+  }
+  const int64_t groups = node.get_int("group", 1);
+  if (dims.size() < 3 || !is_grouped_product(groups, dims)) return {};
+  const FilterRuns f = filter_runs(window_of(node, dims.size() - 2, {dims.begin() + 2, dims.end()}), groups, dims);
+  const int64_t channels = dims[1], columns = dims[0] / groups, runs = f.runs[0] * f.runs[1] * f.runs[2];
+  const int64_t taps = c->elements() / (dims[0] * channels);
+  std::vector<I8Matrix> out;
+  for (int64_t group = 0; group < groups; group++)
+    out.push_back({columns, runs, f.run_bytes, is_signed, [=](int64_t k, int64_t column) {
+                     const int64_t tap = k / channels, channel = k % channels;
+                     return bytes[((group * columns + column) * channels + channel) * taps + tap];
+                   }});
+  return out;
+}
+
+// One constant for all groups, each taking the same number of bytes, and in one form.
+PackedI8 pack_together(const std::vector<I8Matrix>& matrices) {
+  std::vector<PackedI8> parts;
+  for (const I8Matrix& m : matrices) parts.push_back(pack_i8(m));
+  const bool mixed = std::any_of(parts.begin(), parts.end(), [](const PackedI8& p) { return p.form == kernel::kI8Pairs; });
+  size_t most = 0;
+  for (size_t i = 0; i < parts.size(); i++) {
+    if (mixed && parts[i].form != kernel::kI8Pairs) parts[i] = pack_i8(matrices[i], kernel::kI8Pairs);
+    most = std::max(most, parts[i].bytes.size());
+  }
+  PackedI8 out = std::move(parts[0]);
+  out.bytes.resize(most);
+  for (size_t i = 1; i < parts.size(); i++) {
+    parts[i].bytes.resize(most);
+    out.bytes.insert(out.bytes.end(), parts[i].bytes.begin(), parts[i].bytes.end());
+  }
+  return out;
+}
+
+bool pack_integers(Graph& g) {
+  struct IntegerJob {
+    std::vector<I8Matrix> matrices;
+    std::vector<size_t> nodes;
+    PackedI8 packed;
   };
-  std::vector<std::thread> threads;
-  const size_t extra = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()) - 1, parts.size() / 64);
-  for (size_t i = 0; i < extra; i++) threads.emplace_back(work);
-  work();
-  for (std::thread& t : threads) t.join();
+  std::map<Key, IntegerJob> jobs;
+  for (size_t i = 0; i < g.nodes.size(); i++) {
+    const Node& node = g.nodes[i];
+    auto matrices = integer_matrices(g, node);
+    if (matrices.empty()) continue;
+    const Key key = {node.inputs[1], fmt::format("{} {} {} {}", node.op, matrices.size(), matrices[0].run_bytes,
+                                                 node.get_int("transB", 0))};
+    IntegerJob& job = jobs[key];
+    if (job.nodes.empty()) job.matrices = std::move(matrices);
+    job.nodes.push_back(i);
+  }
+  std::vector<IntegerJob*> list;
+  for (auto& [key, job] : jobs) list.push_back(&job);
+  share_out(list.size(), 2, [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices); });
+  for (auto& [key, job] : jobs) {
+    const ConstantPtr original = g.info(key.first).constant;
+    const TensorId t = g.add_constant(g.fresh_name(g.tensor(key.first).name + ".packed"),
+                                      make_constant(DType::U8, {std::ssize(job.packed.bytes)}, job.packed.bytes));
+    for (size_t i : job.nodes) {
+      Node& node = g.nodes[i];
+      node.inputs[1] = t;
+      node.attrs["packed"] = static_cast<int64_t>(job.packed.form);
+      node.attrs["packed_signed"] = int64_t{original->dtype == DType::I8};
+      node.attrs["packed_shape"] = original->dims;
+    }
+  }
+  return !jobs.empty();
 }
 
 }  // namespace
@@ -114,7 +213,8 @@ void pack_weights(Graph& g) {
     node.attrs["packed_shape"] = original->dims;
   }
   run(jobs);
-  if (!jobs.empty()) remove_dead(g);
+  const bool integers = pack_integers(g);
+  if (!jobs.empty() || integers) remove_dead(g);
 }
 
 }  // namespace ingot

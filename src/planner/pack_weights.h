@@ -1,4 +1,4 @@
-// Brings constant f32 weights into the layout their kernels read, once, when a model is prepared to run.
+// Brings constant weights into the layout their kernels read, once, when a model is prepared to run.
 #pragma once
 #include "graph/graph.h"
 
@@ -6,7 +6,8 @@ namespace ingot {
 
 // For every MatMul, Gemm and Conv whose weights are a constant f32 matrix or filter: operand 1 becomes the packed
 // constant, attribute "packed" the columns of a panel (1 for depthwise filters) and "packed_shape" the dims it had. A
-// weight shared by several nodes is packed once; originals that nobody reads any more are dropped. Uses all cores.
+// weight shared by several nodes is packed once; for MatMulInteger and ConvInteger "packed" is the form
+// (kernels/gemm_i8.h), and "packed_signed" says what the bytes were; originals that nobody reads any more are dropped. Uses all cores.
 // Only a step before running: the packed graph is not what the emitter writes.
 void pack_weights(Graph&);
 

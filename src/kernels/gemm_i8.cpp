@@ -1,0 +1,498 @@
+#include "kernels/gemm_i8.h"
+
+#include "kernels/microkernel.h"
+
+namespace ingot::kernel {
+
+using Bytes = uint8_t __attribute__((ext_vector_type(4 * kLanes)));
+using Shorts = int16_t __attribute__((ext_vector_type(2 * kLanes)));
+using Bytes16 = uint8_t __attribute__((ext_vector_type(16)));
+using Shorts8 = int16_t __attribute__((ext_vector_type(8)));
+using Ints4 = int32_t __attribute__((ext_vector_type(4)));
+
+template <class V>
+INGOT_INLINE V load_as(const void* p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
+INGOT_INLINE int32_t word_at(const void* p) { return load_as<int32_t>(p); }
+
+INGOT_INLINE Shorts8 multiply_bytes(Bytes16 u, Bytes16 i) {
+  using Char = char __attribute__((vector_size(16)));
+  return __builtin_bit_cast(Shorts8, __builtin_ia32_pmaddubsw128(__builtin_bit_cast(Char, u), __builtin_bit_cast(Char, i)));
+}
+INGOT_INLINE Ints4 multiply_shorts(Shorts8 a, Shorts8 b) {
+  using Short = short __attribute__((vector_size(16)));
+  return __builtin_bit_cast(Ints4, __builtin_ia32_pmaddwd128(__builtin_bit_cast(Short, a), __builtin_bit_cast(Short, b)));
+}
+#if defined(__AVX2__)
+INGOT_INLINE Shorts multiply_bytes(Bytes u, Bytes i) {
+  using Char = char __attribute__((vector_size(32)));
+  return __builtin_bit_cast(Shorts, __builtin_ia32_pmaddubsw256(__builtin_bit_cast(Char, u), __builtin_bit_cast(Char, i)));
+}
+INGOT_INLINE VI multiply_shorts(Shorts a, Shorts b) {
+  using Short = short __attribute__((vector_size(32)));
+  return __builtin_bit_cast(VI, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Short, a), __builtin_bit_cast(Short, b)));
+}
+#endif
+
+// A word in all lanes. fresh_broadcast is never shared between two uses: the tile below has a register for one only.
+INGOT_INLINE VI broadcast(const void* p) { return VI(word_at(p)); }
+INGOT_INLINE VI fresh_broadcast(const void* p) {
+#if defined(__AVX2__)
+  VI v;
+  asm volatile("vpbroadcastd %1, %0" : "=x"(v) : "m"(*static_cast<const int32_t*>(p)));
+  return v;
+#else
+  return broadcast(p);
+#endif
+}
+
+inline constexpr int kRowVectors = 2;  // of a tile
+
+// acc[4 columns][16 rows], of which kRowVectors * kLanes rows are computed.
+INGOT_INLINE void load_tile(VI (&c)[kRowVectors][kI8TileColumns], const int32_t* acc, bool first) {
+  INGOT_UNROLL for (int j = 0; j < kI8TileColumns; j++) INGOT_UNROLL for (int r = 0; r < kRowVectors; r++)
+      c[r][j] = first ? VI(0) : load(acc + j * kI8TileRows + r * kLanes);
+}
+INGOT_INLINE void store_tile(const VI (&c)[kRowVectors][kI8TileColumns], int32_t* acc) {
+  INGOT_UNROLL for (int j = 0; j < kI8TileColumns; j++) INGOT_UNROLL for (int r = 0; r < kRowVectors; r++)
+      store(acc + j * kI8TileRows + r * kLanes, c[r][j]);
+}
+
+INGOT_INLINE void chained_tile(const uint8_t* a, const uint16_t* at, const int8_t* w, int64_t pairs, int32_t* acc,
+                               bool first) {
+  Shorts one = Shorts(int16_t(1));
+  asm volatile("" : "+x"(one));  // a constant would be loaded again and again
+  VI c[kRowVectors][kI8TileColumns];
+  load_tile(c, acc, first);
+#pragma clang loop unroll(disable)
+  for (; pairs > 0; pairs--, at += 2, w += 32) {
+    Bytes x[kRowVectors], y[kRowVectors];
+    INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) {
+      x[r] = load_as<Bytes>(a + at[0] + r * sizeof(Bytes));
+      y[r] = load_as<Bytes>(a + at[1] + r * sizeof(Bytes));
+    }
+    INGOT_UNROLL for (int j = 0; j < kI8TileColumns; j++) {
+      Shorts t[kRowVectors];
+      Bytes second = __builtin_bit_cast(Bytes, broadcast(w + 16 + 4 * j));
+      INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) t[r] = multiply_bytes(y[r], second);
+      INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) {
+        Bytes weight = __builtin_bit_cast(Bytes, fresh_broadcast(w + 4 * j));
+        c[r][j] += multiply_shorts(t[r] + multiply_bytes(x[r], weight), one);
+      }
+    }
+  }
+  store_tile(c, acc);
+}
+
+INGOT_INLINE void pairs_tile(const uint8_t* a, const int16_t* w, int64_t words, int32_t* acc, bool first) {
+  VI c[kRowVectors][kI8TileColumns];
+  load_tile(c, acc, first);
+#pragma clang loop unroll(disable)
+  for (; words > 0; words--, a += 4 * kI8TileRows, w += 8) {
+    Shorts x[kRowVectors];
+    INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) x[r] = load_as<Shorts>(a + r * sizeof(Shorts));
+    INGOT_UNROLL for (int j = 0; j < kI8TileColumns; j++) {
+      Shorts weight = __builtin_bit_cast(Shorts, broadcast(w + 2 * j));
+      INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) c[r][j] += multiply_shorts(x[r], weight);
+    }
+  }
+  store_tile(c, acc);
+}
+
+// The same for a single row, its words one after the other: the 4 columns lie in the lanes.
+INGOT_INLINE void chained_row(const uint8_t* a, const uint16_t* at, const int8_t* w, int64_t pairs, int32_t* acc,
+                              bool first) {
+  Shorts8 one = Shorts8(int16_t(1));
+  Ints4 c[2] = {first ? Ints4(0) : load_as<Ints4>(acc), Ints4(0)};
+  auto step = [&](int64_t i, Ints4& sum) INGOT_INLINED {
+    Bytes16 x = __builtin_bit_cast(Bytes16, Ints4(word_at(a + at[2 * i] / kI8TileRows)));
+    Bytes16 y = __builtin_bit_cast(Bytes16, Ints4(word_at(a + at[2 * i + 1] / kI8TileRows)));
+    Shorts8 t = multiply_bytes(x, load_as<Bytes16>(w + 32 * i)) + multiply_bytes(y, load_as<Bytes16>(w + 32 * i + 16));
+    sum += multiply_shorts(t, one);
+  };
+#pragma clang loop unroll(disable)
+  for (; pairs >= 2; pairs -= 2, at += 4, w += 64) {
+    step(0, c[0]);
+    step(1, c[1]);
+  }
+  if (pairs) step(0, c[0]);
+  c[0] += c[1];
+  __builtin_memcpy(acc, &c[0], sizeof c[0]);
+}
+
+INGOT_INLINE void pairs_row(const uint8_t* a, const int16_t* w, int64_t words, int32_t* acc, bool first) {
+  Ints4 c[2] = {first ? Ints4(0) : load_as<Ints4>(acc), Ints4(0)};
+  auto step = [&](int64_t i, Ints4& sum) INGOT_INLINED {
+    Shorts8 x = __builtin_bit_cast(Shorts8, Ints4(word_at(a + 4 * i)));
+    sum += multiply_shorts(x, load_as<Shorts8>(w + 8 * i));
+  };
+#pragma clang loop unroll(disable)
+  for (; words >= 2; words -= 2, a += 8, w += 16) {
+    step(0, c[0]);
+    step(1, c[1]);
+  }
+  if (words) step(0, c[0]);
+  c[0] += c[1];
+  __builtin_memcpy(acc, &c[0], sizeof c[0]);
+}
+
+// --- packing A ---
+
+// Up to `bytes` bytes at p, as the numbers of kLanes words of 4 bytes: four u8 (i8 plus 128) or two 16-bit numbers.
+template <int64_t Form>
+INGOT_INLINE VI words_of(const uint8_t* p, int64_t bytes, bool is_signed) {
+  constexpr int64_t kTake = Form == kI8Chained ? 4 * kLanes : 2 * kLanes;
+  using Taken = uint8_t __attribute__((ext_vector_type(kTake)));
+  Taken v;
+  if (bytes >= kTake) {
+    v = load_as<Taken>(p);
+  } else {
+    uint8_t part[kTake] = {};
+#pragma clang loop unroll(disable)
+    for (int64_t i = 0; i < bytes; i++) part[i] = p[i];
+    v = load_as<Taken>(part);
+  }
+  if constexpr (Form == kI8Chained) {
+    if (is_signed) v ^= uint8_t(0x80);
+    return __builtin_bit_cast(VI, v);
+  } else {
+    using Signed = int8_t __attribute__((ext_vector_type(kTake)));
+    Shorts s = is_signed ? __builtin_convertvector(__builtin_bit_cast(Signed, v), Shorts)
+                         : __builtin_convertvector(v, Shorts);
+    return __builtin_bit_cast(VI, s);
+  }
+}
+INGOT_INLINE VI other_order(VI words) {
+  Bytes b = __builtin_bit_cast(Bytes, words);
+#if defined(__AVX2__)
+  b = __builtin_shufflevector(b, b, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15, 16, 18, 17, 19, 20, 22, 21, 23,
+                              24, 26, 25, 27, 28, 30, 29, 31);
+#else
+  b = __builtin_shufflevector(b, b, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
+#endif
+  return __builtin_bit_cast(VI, b);
+}
+// The sum of the numbers in each word.
+template <int64_t Form>
+INGOT_INLINE VI word_sums(VI words) {
+  Shorts one = Shorts(int16_t(1));
+  if constexpr (Form == kI8Chained) {
+    Bytes ones = Bytes(uint8_t(1));
+    return multiply_shorts(multiply_bytes(__builtin_bit_cast(Bytes, words), ones), one);
+  } else {
+    return multiply_shorts(__builtin_bit_cast(Shorts, words), one);
+  }
+}
+INGOT_INLINE void transpose_words(VI (&v)[kLanes]) {
+  VF f[kLanes];
+  INGOT_UNROLL for (int i = 0; i < kLanes; i++) f[i] = __builtin_bit_cast(VF, v[i]);
+  transpose(f);
+  INGOT_UNROLL for (int i = 0; i < kLanes; i++) v[i] = __builtin_bit_cast(VI, f[i]);
+}
+
+// The rows of one block of 16, as pointers to their first bytes; rows past the end repeat the last.
+struct I8Rows {
+  const uint8_t* at[kI8TileRows];
+};
+INGOT_INLINE I8Rows rows_of(const GemmI8Params& p, const uint8_t* a, int64_t row) {
+  I8Rows out;
+  for (int64_t i = 0; i < kI8TileRows; i++) {
+    int64_t r = min_of(row + i, p.m - 1), offset = 0;
+    for (int d = 3; d > 0; d--) {
+      offset += r % p.row_dims[d] * p.row_stride[d];
+      r /= p.row_dims[d];
+    }
+    out.at[i] = a + offset + r * p.row_stride[0];
+  }
+  return out;
+}
+INGOT_INLINE int64_t run_offset(const GemmI8Params& p, int64_t run) {
+  return run / (p.runs[1] * p.runs[2]) * p.run_stride[0] + run / p.runs[2] % p.runs[1] * p.run_stride[1] +
+         run % p.runs[2] * p.run_stride[2];
+}
+
+// 16 rows to dst[word][order][16 rows][4 bytes]; sums[16] gets the sums of the rows.
+template <int64_t Form>
+INGOT_INLINE void pack_block(const GemmI8Params& p, const I8Rows& rows, uint8_t* dst, int32_t* sums, bool want_sums) {
+  constexpr int64_t kStride = kI8TileRows * 4 * (Form == kI8Chained ? kI8Orders : 1);
+  constexpr int64_t kWordBytes = Form == kI8Chained ? 4 : 2;
+  const int64_t runs = p.runs[0] * p.runs[1] * p.runs[2], run_words = i8_run_words(Form, p.run_bytes);
+  for (int64_t r0 = 0; r0 < kI8TileRows; r0 += kLanes) {
+    VI sum = VI(0);
+    uint8_t* to = dst + r0 * 4;
+    for (int64_t run = 0; run < runs; run++) {
+      const int64_t offset = run_offset(p, run);
+      for (int64_t word = 0; word < run_words; word += kLanes) {
+        const int64_t first = word * kWordBytes, left = p.run_bytes - first;
+        VI v[kLanes];
+        INGOT_UNROLL for (int i = 0; i < kLanes; i++)
+            v[i] = words_of<Form>(rows.at[r0 + i] + offset + first, left, p.a_signed);
+        transpose_words(v);
+        const int64_t count = min_of(kLanes, run_words - word);
+        if (count == kLanes) {
+          INGOT_UNROLL for (int i = 0; i < kLanes; i++) {
+            store(reinterpret_cast<int32_t*>(to + i * kStride), v[i]);
+            if constexpr (Form == kI8Chained)
+              store(reinterpret_cast<int32_t*>(to + i * kStride + kI8TileRows * 4), other_order(v[i]));
+          }
+        } else {
+          INGOT_UNROLL for (int i = 0; i < kLanes; i++) {
+            if (i >= count) continue;
+            store(reinterpret_cast<int32_t*>(to + i * kStride), v[i]);
+            if constexpr (Form == kI8Chained)
+              store(reinterpret_cast<int32_t*>(to + i * kStride + kI8TileRows * 4), other_order(v[i]));
+          }
+        }
+        if (want_sums) INGOT_UNROLL for (int i = 0; i < kLanes; i++) sum += i < count ? word_sums<Form>(v[i]) : VI(0);
+        to += count * kStride;
+      }
+    }
+    // Bytes past the end of a run were read as 0, which stands for -128 where signs were flipped.
+    if (Form == kI8Chained && p.a_signed) sum -= int32_t(runs * (run_words * kWordBytes - p.run_bytes) * 128);
+    if (want_sums) store(sums + r0, sum);
+  }
+}
+
+// One row to dst[word][order][4 bytes].
+template <int64_t Form>
+INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* dst, int32_t* sum) {
+  constexpr int64_t kWordBytes = Form == kI8Chained ? 4 : 2;
+  const int64_t runs = p.runs[0] * p.runs[1] * p.runs[2], run_words = i8_run_words(Form, p.run_bytes);
+  VI total = VI(0);
+  for (int64_t run = 0; run < runs; run++) {
+    const uint8_t* from = row + run_offset(p, run);
+    for (int64_t word = 0; word < run_words; word += kLanes) {
+      VI v = words_of<Form>(from + word * kWordBytes, p.run_bytes - word * kWordBytes, p.a_signed), w = other_order(v);
+      const int64_t count = min_of(kLanes, run_words - word);
+      for (int64_t i = 0; i < kLanes; i++) {
+        if (i >= count) continue;
+        __builtin_memcpy(dst, reinterpret_cast<const char*>(&v) + 4 * i, 4);
+        dst += 4;
+        if constexpr (Form == kI8Chained) {
+          __builtin_memcpy(dst, reinterpret_cast<const char*>(&w) + 4 * i, 4);
+          dst += 4;
+        }
+        total[0] += word_sums<Form>(v)[i];
+      }
+    }
+  }
+  if (Form == kI8Chained && p.a_signed) total[0] -= int32_t(runs * (run_words * kWordBytes - p.run_bytes) * 128);
+  *sum = total[0];
+}
+
+// --- packing B, where it is not known ahead: columns [first, first + columns) as kI8Pairs ---
+
+INGOT_INLINE void pack_b_pairs(const GemmI8Params& p, const uint8_t* b, int64_t first, int64_t columns, int16_t* to,
+                               int32_t* colsum) {
+  const int64_t words = i8_words(p), k = p.run_bytes;
+  for (int64_t n = 0; n < div_up(columns, kI8TileColumns) * kI8TileColumns; n++) {
+    int16_t* dst = to + n / kI8TileColumns * words * 8 + n % kI8TileColumns * 2;
+    const uint8_t* src = b + (first + n) * p.b_col;
+    int32_t sum = 0;
+    auto at = [&](int64_t i) INGOT_INLINED -> int16_t {
+      if (n >= columns || i >= k) return 0;
+      return p.b_signed ? int16_t(int8_t(src[i * p.b_row])) : int16_t(src[i * p.b_row]);
+    };
+    for (int64_t word = 0; word < words; word++) {
+      dst[word * 8] = at(2 * word);
+      dst[word * 8 + 1] = at(2 * word + 1);
+      sum += dst[word * 8] + dst[word * 8 + 1];
+    }
+    colsum[n] = sum;
+  }
+}
+
+// --- the parts of a call ---
+
+struct I8Call {
+  const GemmI8Params& p;
+  const KernelCall* call;
+  uint8_t* packed_a;
+  int32_t* row_sums;
+  int32_t* acc;
+  // Of the batch entry and the chunk at hand:
+  const uint8_t *a, *b;
+  int64_t entry, first_row, rows;        // the group of rows
+  int64_t chunk, first_column, columns;  // the chunk
+  const int32_t* colsum;
+};
+
+INGOT_INLINE bool needs_row_sums(const GemmI8Params& p) {
+  return p.b_zero != kNoZero || (p.form == kI8Chained && !p.b_signed);
+}
+// Few rows would leave the lanes empty.
+INGOT_INLINE bool row_by_row(int64_t rows) { return rows <= 4; }
+
+template <int64_t Form>
+INGOT_INLINE void pack_group(I8Call& x) {
+  const int64_t bytes = i8_words(x.p) * 4 * i8_word_stride(Form);
+  if (row_by_row(x.rows)) {
+    for (int64_t r = 0; r < x.rows; r++)
+      pack_row<Form>(x.p, rows_of(x.p, x.a, x.first_row + r).at[0], x.packed_a + r * bytes, x.row_sums + r);
+    return;
+  }
+  for (int64_t r = 0; r < x.rows; r += kI8TileRows)
+    pack_block<Form>(x.p, rows_of(x.p, x.a, x.first_row + r), x.packed_a + r * bytes, x.row_sums + r,
+                     needs_row_sums(x.p));
+}
+
+// Where the chunk at hand of a packed B begins.
+struct I8Chunk {
+  const I8Program* programs;
+  const uint16_t* offsets;
+  const int8_t* weights;
+  const int16_t* words;
+};
+INGOT_INLINE I8Chunk chunk_of(const I8Call& x, int64_t blocks) {
+  I8Header h = load_as<I8Header>(x.b);
+  constexpr int64_t kGroups = kI8ChunkColumns / kI8TileColumns;
+  return {reinterpret_cast<const I8Program*>(x.b + h.programs) + x.chunk * kGroups * blocks,
+          reinterpret_cast<const uint16_t*>(x.b + h.offsets), reinterpret_cast<const int8_t*>(x.b + h.weights),
+          reinterpret_cast<const int16_t*>(x.b + h.weights) + x.chunk * kGroups * i8_words(x.p) * 8};
+}
+
+// The sums of products of rows [row, row + 16) of the group, or of one row, with the chunk's columns.
+template <int64_t Form, bool OneRow>
+INGOT_INLINE void accumulate_rows(const I8Call& x, const I8Chunk& chunk, int64_t row) {
+  const int64_t words = i8_words(x.p), blocks = i8_blocks(Form, words), groups = div_up(x.columns, kI8TileColumns);
+  constexpr int64_t kWord = 4 * (Form == kI8Chained ? kI8Orders : 1) * (OneRow ? 1 : kI8TileRows);
+  constexpr int64_t kColumn = OneRow ? 1 : kI8TileRows;  // accumulators of a column
+  const uint8_t* a = x.packed_a + row * words * 4 * i8_word_stride(Form);
+  for (int64_t block = 0; block < blocks; block++) {
+    const int64_t start = i8_block_start(words, blocks, block), end = i8_block_start(words, blocks, block + 1);
+    const uint8_t* a_block = a + start * kWord;
+    for (int64_t g = 0; g < groups; g++) {
+      if constexpr (Form == kI8Chained) {
+        const I8Program& program = chunk.programs[block * groups + g];
+        int32_t* acc = x.acc + program.group * kI8TileColumns * kColumn;
+        const uint16_t* offsets = chunk.offsets + int64_t(program.first_pair) * 2;
+        const int8_t* weights = chunk.weights + int64_t(program.first_pair) * 32;
+        if constexpr (OneRow)
+          chained_row(a_block, offsets, weights, program.pairs, acc, block == 0);
+        else
+          for (int64_t r = 0; r < kI8TileRows; r += kRowVectors * kLanes)
+            chained_tile(a_block + r * 4, offsets, weights, program.pairs, acc + r, block == 0);
+      } else {
+        int32_t* acc = x.acc + g * kI8TileColumns * kColumn;
+        const int16_t* weights = chunk.words + (g * words + start) * 8;
+        if constexpr (OneRow)
+          pairs_row(a_block, weights, end - start, acc, block == 0);
+        else
+          for (int64_t r = 0; r < kI8TileRows; r += kRowVectors * kLanes)
+            pairs_tile(a_block + r * 4, weights, end - start, acc + r, block == 0);
+      }
+    }
+  }
+}
+
+INGOT_INLINE int32_t zero_at(const void* zeros, int64_t kind, int64_t i, bool is_signed) {
+  if (kind == kNoZero) return 0;
+  const auto* z = static_cast<const uint8_t*>(zeros) + (kind == kOneZero ? 0 : i);
+  return is_signed ? int32_t(int8_t(*z)) : int32_t(*z);
+}
+
+// Takes the zero points out of sums of `lanes` columns from `column` (of the chunk) on, and hands them to the epilogue.
+INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t column, int64_t lanes) {
+  const GemmI8Params& p = x.p;
+  const bool chained = p.form == kI8Chained;
+  const int64_t in_matrix = x.first_row + row, in_b = x.first_column + column;
+  const int64_t out_row = x.entry * p.entry_row + in_matrix, out_column = x.entry * p.entry_col + in_b;
+  const int32_t a_zero =
+      zero_at(x.call->operand[3], p.a_zero, out_row, p.a_signed) + (chained && p.a_signed ? 128 : 0);
+  if (p.a_zero != kNoZero || (chained && p.a_signed)) sum -= load(x.colsum + column) * a_zero;
+  if (needs_row_sums(p)) {
+    const auto depth = int32_t(p.runs[0] * p.runs[1] * p.runs[2] * p.run_bytes);
+    const int32_t shift = chained && !p.b_signed ? 128 : 0;
+    VI b_zero = VI(zero_at(x.call->operand[4], p.b_zero == kZeroPerColumn ? kNoZero : p.b_zero, 0, p.b_signed) - shift);
+    if (p.b_zero == kZeroPerColumn)
+      for (int64_t l = 0; l < kLanes; l++)
+        if (l < lanes) b_zero[l] = zero_at(x.call->operand[4], p.b_zero, out_column + l, p.b_signed) - shift;
+    sum -= b_zero * (x.row_sums[row] - depth * a_zero);
+  }
+  ingot_hook_store(sum, x.call->operand[2], out_row * p.c_row + out_column, x.call->operand + 5, p.extra, out_row,
+                   out_column, lanes, x.call->program);
+}
+
+INGOT_INLINE void finish_block(const I8Call& x, int64_t row) {
+  for (int64_t r = 0; r < kI8TileRows; r += kLanes)
+    for (int64_t c = 0; c < x.columns; c += kLanes) {
+      VI v[kLanes];
+      INGOT_UNROLL for (int i = 0; i < kLanes; i++) v[i] = load(x.acc + (c + i) * kI8TileRows + r);
+      transpose_words(v);
+      const int64_t rows = x.rows - row - r, lanes = min_of(kLanes, x.columns - c);
+      if (rows >= kLanes && lanes == kLanes) {
+        INGOT_UNROLL for (int i = 0; i < kLanes; i++) finish_row(x, v[i], row + r + i, c, kLanes);
+      } else {
+        int32_t part[kLanes][kLanes];
+        INGOT_UNROLL for (int i = 0; i < kLanes; i++) store(part[i], v[i]);
+#pragma clang loop unroll(disable)
+        for (int64_t i = 0; i < kLanes && i < rows; i++) finish_row(x, load(part[i]), row + r + i, c, lanes);
+      }
+    }
+}
+
+template <int64_t Form>
+INGOT_INLINE void chunk_product(const I8Call& x, const I8Chunk& chunk) {
+  if (row_by_row(x.rows)) {
+    for (int64_t row = 0; row < x.rows; row++) {
+      accumulate_rows<Form, true>(x, chunk, row);
+      for (int64_t c = 0; c < x.columns; c += kLanes)
+        finish_row(x, load(x.acc + c), row, c, min_of(kLanes, x.columns - c));
+    }
+    return;
+  }
+  for (int64_t row = 0; row < x.rows; row += kI8TileRows) {
+    accumulate_rows<Form, false>(x, chunk, row);
+    finish_block(x, row);
+  }
+}
+
+template <int64_t Form>
+INGOT_LATE void gemm_i8(const KernelCall* call, const GemmI8Params& p) {
+  const I8Scratch at = i8_scratch(p);
+  auto* scratch = static_cast<uint8_t*>(call->scratch);
+  I8Call x{p, call, scratch + at.a, reinterpret_cast<int32_t*>(scratch + at.row_sums),
+           reinterpret_cast<int32_t*>(scratch + at.acc), nullptr, nullptr, 0, 0, 0, 0, 0, 0, nullptr};
+  const int64_t chunks = i8_chunks(p.n), blocks = i8_blocks(Form, i8_words(p));
+  int64_t packed_group = -1;
+  for (int64_t unit = call->begin; unit < call->end; unit++) {
+    const int64_t group = unit / chunks, g = group % p.row_groups;
+    x.chunk = unit % chunks;
+    x.first_column = x.chunk * kI8ChunkColumns;
+    x.columns = min_of(kI8ChunkColumns, p.n - x.first_column);
+    x.entry = group / p.row_groups;
+    x.first_row = i8_group_start(p, g);
+    x.rows = i8_group_start(p, g + 1) - x.first_row;
+    const int64_t i2 = x.entry % p.batch[2], i1 = x.entry / p.batch[2] % p.batch[1],
+                  i0 = x.entry / (p.batch[2] * p.batch[1]);
+    x.a = static_cast<const uint8_t*>(call->operand[0]) + i0 * p.a_batch[0] + i1 * p.a_batch[1] + i2 * p.a_batch[2];
+    x.b = static_cast<const uint8_t*>(call->operand[1]) + i0 * p.b_batch[0] + i1 * p.b_batch[1] + i2 * p.b_batch[2];
+    if (group != packed_group) pack_group<Form>(x);
+    packed_group = group;
+    if (p.b_packed) {
+      x.colsum = reinterpret_cast<const int32_t*>(x.b + load_as<I8Header>(x.b).colsum) + x.first_column;
+      chunk_product<Form>(x, chunk_of(x, blocks));
+    } else if constexpr (Form == kI8Pairs) {
+      auto* colsum = reinterpret_cast<int32_t*>(scratch + at.b);
+      auto* words = reinterpret_cast<int16_t*>(colsum + kI8ChunkColumns);
+      pack_b_pairs(p, x.b, x.first_column, x.columns, words, colsum);
+      x.colsum = colsum;
+      chunk_product<Form>(x, {nullptr, nullptr, nullptr, words});
+    }
+  }
+}
+
+}  // namespace ingot::kernel
+
+extern "C" ingot::KernelStatus ingot_gemm_i8(const ingot::KernelCall* call) {
+  using namespace ingot::kernel;
+  const GemmI8Params& p = *reinterpret_cast<const GemmI8Params*>(call->param);
+  if (p.form == kI8Chained)
+    gemm_i8<kI8Chained>(call, p);
+  else
+    gemm_i8<kI8Pairs>(call, p);
+  return ingot::kOk;
+}

@@ -1,0 +1,109 @@
+// Products of 8-bit integers, exact in 32 bits, with a fused epilogue:
+//   C[row][col] = epilogue( sum_k (A[row][k] - a_zero) * (B[k][col] - b_zero) )
+// A and B are u8 or i8 each. The zero points are taken out of the finished sum:
+//   sum (a - za)(b - zb)  =  sum a b  -  za sum b  -  zb (sum a - K za).
+//
+// Rows of A lie in the lanes of vectors: a tile is 16 rows by 4 columns. A is packed into words of 4 bytes per row,
+// [word][16 rows], and a word of B, for one column, is broadcast. Two forms:
+//  - kI8Chained: a word is 4 bytes of K. pmaddubsw multiplies u8 by i8 and adds neighbours in 16 bits, where it would
+//    saturate. It cannot if in every 16-bit lane the positive weights sum to at most 128, and the negative ones too:
+//    255 * 128 < 2^15. Weights are known when they are packed (planner/pack_i8.h), so each group of 4 columns gets a
+//    program in which that holds: words are paired so that even two products may be added in 16 bits before one
+//    pmaddwd widens them, in one of two byte orders of A, and a word that is never safe is split into two.
+//  - kI8Pairs: a word is 2 numbers of K widened to 16 bits, multiplied by pmaddwd. For weights that chain badly and for
+//    operands that are not known ahead.
+//
+// Operands: A, B, C, a_zero, b_zero, then the extra operands of the epilogue. The epilogue is a hook that also stores,
+// as C may be of any type. Units: batch x groups of rows x chunks of columns, chunks fastest.
+//
+// A row of A is a number of runs of contiguous bytes: one for a matrix, one per row of taps for a convolution over an
+// image with its padding in place.
+#pragma once
+#include "kernels/abi.h"
+#include "kernels/hooks.h"
+#include "kernels/pack.h"
+
+namespace ingot::kernel {
+
+enum I8Form : int64_t { kI8Chained = 1, kI8Pairs = 2 };
+enum I8Zero : int64_t { kNoZero = 0, kOneZero = 1, kZeroPerRow = 2, kZeroPerColumn = 2 };
+
+struct GemmI8Params {
+  int64_t form;            // I8Form
+  int64_t b_packed;        // 1: as of planner/pack_i8.h; 0: plain with any strides, kI8Pairs only
+  int64_t a_signed;        // A is i8
+  int64_t b_signed;        // B is i8
+  int64_t a_zero, b_zero;  // I8Zero
+  int64_t row_groups;      // i8_row_groups(m)
+  int64_t m, n;
+  int64_t row_dims[4], row_stride[4];         // rows count through these dims; strides in bytes
+  int64_t runs[3], run_stride[3], run_bytes;  // runs count through these dims
+  int64_t batch[3], a_batch[3], b_batch[3];   // strides in bytes
+  int64_t b_row, b_col;                       // unless packed
+  int64_t entry_row, entry_col;               // where a batch entry begins in the result
+  int64_t c_row;                              // elements between rows of C
+  int64_t extras;
+  EpilogueOperand extra[kMaxEpilogueOperands];
+};
+
+inline constexpr int64_t kI8TileRows = 16, kI8TileColumns = 4;
+inline constexpr int64_t kI8ChunkColumns = 128;  // packed weights of a chunk stay in L2 while the rows pass
+inline constexpr int64_t kI8GroupRows = 64;
+inline constexpr int64_t kI8Orders = 2;  // byte orders of A in kI8Chained: 0123 and 0213
+
+INGOT_INLINE int64_t i8_word_bytes(int64_t form) { return form == kI8Chained ? 4 : 2; }  // of K
+INGOT_INLINE int64_t i8_run_words(int64_t form, int64_t run_bytes) { return div_up(run_bytes, i8_word_bytes(form)); }
+INGOT_INLINE int64_t i8_words(const GemmI8Params& p) {
+  return p.runs[0] * p.runs[1] * p.runs[2] * i8_run_words(p.form, p.run_bytes);
+}
+INGOT_INLINE int64_t i8_word_stride(int64_t form) { return form == kI8Chained ? kI8Orders : 1; }
+
+// K is cut into blocks of words, of which 16 rows of A stay in L1.
+INGOT_INLINE int64_t i8_blocks(int64_t form, int64_t words) {
+  return max_of(1, words / (form == kI8Chained ? 64 : 128));
+}
+INGOT_INLINE int64_t i8_block_start(int64_t words, int64_t blocks, int64_t block) { return words * block / blocks; }
+
+INGOT_INLINE int64_t i8_chunks(int64_t n) { return div_up(n, kI8ChunkColumns); }
+INGOT_INLINE int64_t i8_row_groups(int64_t m) {
+  return min_of(max_of(1, div_up(m, kI8GroupRows)), div_up(max_of(m, 1), kI8TileRows));
+}
+INGOT_INLINE int64_t i8_group_start(const GemmI8Params& p, int64_t group) {
+  return min_of(p.m, div_up(p.m, kI8TileRows) * group / p.row_groups * kI8TileRows);
+}
+INGOT_INLINE int64_t i8_units(const GemmI8Params& p) {
+  if (p.m == 0) return 0;
+  return p.batch[0] * p.batch[1] * p.batch[2] * p.row_groups * i8_chunks(p.n);
+}
+
+// Packed B: this header, then at the offsets (bytes) it names:
+//  - colsum: i32 for each column, the sum of its stored weights
+//  - kI8Chained: a program for each chunk of columns, block of K and group of 4 columns, in this order but for the
+//    groups, which are sorted by length; offsets: u16, two for each pair: where its words of A lie in the block, in
+//    bytes of 16 packed rows; weights: [pair][2][4 columns][4] i8
+//  - kI8Pairs: weights: [group of 4 columns][word][4 columns][2] i16
+struct I8Header {
+  int64_t colsum, programs, offsets, weights;
+};
+struct I8Program {
+  int32_t first_pair, pairs, group;  // group: of columns, within the chunk
+};
+
+// Scratch: packed rows of A, their sums, the accumulators of a chunk, and B's chunk unless it is packed ahead.
+struct I8Scratch {
+  int64_t a, row_sums, acc, b, total;
+};
+INGOT_INLINE I8Scratch i8_scratch(const GemmI8Params& p) {
+  I8Scratch s;
+  int64_t rows = (div_up(div_up(p.m, kI8TileRows), p.row_groups)) * kI8TileRows, words = i8_words(p);
+  s.a = 0;
+  s.row_sums = rows * words * 4 * i8_word_stride(p.form);
+  s.acc = s.row_sums + rows * 4;
+  s.b = s.acc + kI8ChunkColumns * kI8TileRows * 4;
+  s.total = s.b + (p.b_packed ? 0 : kI8ChunkColumns * (words + 1) * 4);
+  return s;
+}
+
+INGOT_KERNEL(ingot_gemm_i8);
+
+}  // namespace ingot::kernel

@@ -1,0 +1,20 @@
+// Products of 8-bit integers as steps of ingot_gemm_i8, and how their constant operands are packed ahead
+// (planner/pack_weights.cpp).
+#pragma once
+#include "kernels/gemm_i8.h"
+#include "ops/window.h"
+
+namespace ingot {
+
+// A filter [M, C/group, kernel...] over an image channels last, as a matrix: rows of taps that lie next to each other
+// in memory are one run.
+struct FilterRuns {
+  int64_t runs[3], run_bytes;
+  bool taps_joined;  // the taps of the last spatial dim are part of the run
+};
+FilterRuns filter_runs(const Window&, int64_t groups, const std::vector<int64_t>& w);
+
+// Is a convolution with these weights a matrix product for each group? A depthwise one has too few columns.
+bool is_grouped_product(int64_t groups, const std::vector<int64_t>& w);
+
+}  // namespace ingot

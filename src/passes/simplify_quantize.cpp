@@ -1,0 +1,86 @@
+// Quantized tensors stay quantized: what only moves elements, or picks the largest, is done before DequantizeLinear and
+// so on the integers; a QuantizeLinear that undoes a DequantizeLinear is nothing.
+#include <algorithm>
+
+#include "passes/constants.h"
+#include "passes/quantization.h"
+#include "passes/simplify.h"
+
+namespace ingot {
+namespace {
+
+using Handle = Editor::Handle;
+
+// QuantizeLinear(DequantizeLinear(x, s, z), s, z) -> x
+bool undone(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  const auto outer = read_quantizer(e, n);
+  if (!outer) return false;
+  const auto inner = read_dequantized(e, outer->x);
+  if (!inner || !same_quantizer(e, *inner, *outer) || e.info(inner->x).dtype != e.info(n.outputs[0]).dtype) return false;
+  return e.replace_uses(n.outputs[0], inner->x);
+}
+
+// node(..., x, ...) in place of node h, which had dequantized operands, and a DequantizeLinear after it.
+void sink(Editor& e, Handle h, const Quantizer& q, std::vector<TensorId> inputs) {
+  const Node n = e.node(h);
+  const TensorId y = e.emit(n, n.op, std::move(inputs), n.attrs, e.info(q.x).dtype, e.info(n.outputs[0]).shape);
+  Node after{.op = "DequantizeLinear", .inputs = {y, q.scale}};
+  if (q.zero != kNoTensor) after.inputs.push_back(q.zero);
+  e.replace(h, std::move(after));
+}
+
+// f(DequantizeLinear(x)) -> DequantizeLinear(f(x)) for f that moves elements of its first operand.
+bool moves(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  if (n.outputs.size() != 1) return false;
+  const auto q = read_dequantized(e, n.inputs[0]);
+  if (!q || q->axis != Quantizer::kPerTensor) return false;
+  if (n.is("MaxPool") && bits(e.info(q->x).dtype) != 8) return false;
+  std::vector<TensorId> inputs = n.inputs;
+  inputs[0] = q->x;
+  sink(e, h, *q, std::move(inputs));
+  return true;
+}
+
+// Concat(DequantizeLinear(x), DequantizeLinear(y)) with one scale and zero point -> DequantizeLinear(Concat(x, y))
+bool concat(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  std::vector<TensorId> inputs;
+  std::optional<Quantizer> first;
+  for (TensorId t : n.inputs) {
+    const auto q = read_dequantized(e, t);
+    if (!q || q->axis != Quantizer::kPerTensor) return false;
+    if (!first) first = q;
+    if (!same_quantizer(e, *first, *q) || e.info(q->x).dtype != e.info(first->x).dtype) return false;
+    inputs.push_back(q->x);
+  }
+  if (!first) return false;
+  sink(e, h, *first, std::move(inputs));
+  return true;
+}
+
+// Relu(DequantizeLinear(x, s, lowest)) -> DequantizeLinear(x, s, lowest): nothing is below zero.
+bool relu(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  const auto q = read_dequantized(e, n.inputs[0]);
+  if (!q) return false;
+  const DType t = e.info(q->x).dtype;
+  const auto zero = known_zero_point(e, *q);
+  const double lowest = t == DType::I8 ? -128 : t == DType::I16 ? -32768 : 0;
+  if (!zero || *zero != lowest || t == DType::I32) return false;
+  return e.replace_uses(n.outputs[0], n.inputs[0]);
+}
+
+constexpr SimplifyRule kRules[] = {
+    {"QuantizeLinear", undone}, {"Concat", concat},      {"Relu", relu},           {"Reshape", moves},
+    {"Transpose", moves},       {"Squeeze", moves},      {"Unsqueeze", moves},     {"Flatten", moves},
+    {"Slice", moves},           {"Gather", moves},       {"Expand", moves},        {"Tile", moves},
+    {"DepthToSpace", moves},    {"SpaceToDepth", moves}, {"MaxPool", moves},
+};
+
+}  // namespace
+
+std::span<const SimplifyRule> simplify_quantize_rules() { return kRules; }
+
+}  // namespace ingot

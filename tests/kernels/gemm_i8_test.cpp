@@ -1,0 +1,152 @@
+// Products of 8-bit integers against their definition in 64 bits: all types, zero points, forms and shapes, with values
+// from the whole range and values chosen to overflow 16 bits. Compiled once per ISA level, with the kernel.
+#include "../../src/kernels/gemm_i8.cpp"
+
+#include "../../src/planner/pack_i8.cpp"
+#include "reference.h"
+
+namespace ingot::kernel {
+
+// The tests look at the accumulators themselves.
+extern "C" void ingot_hook_store(VI acc, void* out, int64_t at, void* const* extra, const EpilogueOperand* strides,
+                                 int64_t row, int64_t col, int64_t lanes, const ExprProgram*) {
+  const int32_t bias = static_cast<const int32_t*>(extra[0])[row * strides[0].row_stride];
+  for (int64_t i = 0; i < lanes; i++) static_cast<int32_t*>(out)[at + i] = acc[i] + bias;
+  (void)col;
+}
+
+namespace {
+
+enum Values { kUniform, kGaussian, kExtreme, kTop, kAdversarial };
+
+struct Shape {
+  int64_t m, n, k;
+  bool a_signed = false, b_signed = true;
+  I8Zero a_zero = kOneZero, b_zero = kNoZero;
+  int form = 0;  // I8Form; 0: B is packed by the kernel
+  Values values = kUniform;
+};
+
+uint8_t random_byte(Random& random, Values values, bool is_signed) {
+  if (values == kGaussian && is_signed)
+    return static_cast<uint8_t>(static_cast<int8_t>(std::clamp(random.value() + random.value() + random.value(), -2.f, 2.f) * 60));
+  if (values == kExtreme) return random.coin() ? (is_signed ? 0x80 : 0xff) : (is_signed ? 0x7f : 0);
+  if (values == kTop) return is_signed ? 0x7f : 0xff;
+  return static_cast<uint8_t>(random.in(0, 255));
+}
+int64_t number(uint8_t byte, bool is_signed) { return is_signed ? static_cast<int8_t>(byte) : byte; }
+
+void check(const Shape& s, Random& random) {
+  std::vector<uint8_t> a(static_cast<size_t>(s.m * s.k)), b(static_cast<size_t>(s.k * s.n));
+  for (auto& x : b) x = random_byte(random, s.values, s.b_signed);
+  for (int64_t m = 0; m < s.m; m++)
+    for (int64_t k = 0; k < s.k; k++) {
+      uint8_t& x = a[static_cast<size_t>(m * s.k + k)];
+      x = random_byte(random, s.values == kGaussian ? kUniform : s.values, s.a_signed);
+      // A row against one column: the largest number wherever the weights are positive (or negative) pushes that
+      // column's partial sums as far as they go.
+      if (s.values == kAdversarial) {
+        const int64_t w = number(b[static_cast<size_t>(k * s.n + m * 37 % s.n)], s.b_signed);
+        x = (m % 2 ? w > 0 : w < 0) ? 0xff : 0;
+        if (s.a_signed) x ^= 0x80;
+      }
+    }
+  std::vector<uint8_t> a_zero(static_cast<size_t>(s.m)), b_zero(static_cast<size_t>(s.n));
+  for (auto& x : a_zero) x = static_cast<uint8_t>(random.in(0, 255));
+  for (auto& x : b_zero) x = static_cast<uint8_t>(random.in(0, 255));
+  std::vector<int32_t> bias(static_cast<size_t>(s.m));
+  for (auto& x : bias) x = static_cast<int32_t>(random.in(-1000000, 1000000));
+
+  GemmI8Params p{};
+  p.form = s.form ? s.form : kI8Pairs;
+  p.b_packed = s.form != 0;
+  p.a_signed = s.a_signed, p.b_signed = s.b_signed;
+  p.a_zero = s.a_zero, p.b_zero = s.b_zero;
+  p.m = s.m, p.n = s.n;
+  p.row_groups = i8_row_groups(s.m);
+  for (int d = 0; d < 4; d++) p.row_dims[d] = d == 3 ? s.m : 1, p.row_stride[d] = d == 3 ? s.k : 0;
+  for (int d = 0; d < 3; d++) p.runs[d] = p.batch[d] = 1;
+  p.run_bytes = s.k;
+  p.b_row = s.n, p.b_col = 1;
+  p.entry_row = s.m;
+  p.c_row = s.n;
+  p.extras = 1, p.extra[0] = {1, 0};
+
+  PackedI8 packed;
+  if (s.form)
+    packed = pack_i8({s.n, 1, s.k, s.b_signed, [&](int64_t k, int64_t n) { return b[static_cast<size_t>(k * s.n + n)]; }},
+                     static_cast<I8Form>(s.form));
+  constexpr int32_t kBefore = 0x5a5a5a5a;
+  std::vector<int32_t> c(static_cast<size_t>(s.m * s.n + 1), kBefore);
+  const I8Scratch size = i8_scratch(p);
+  std::vector<uint8_t> memory(static_cast<size_t>(size.total + 128), 0xcd);
+  auto* scratch = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+  void* operands[] = {a.data(), s.form ? static_cast<void*>(packed.bytes.data()) : b.data(), c.data(),
+                      a_zero.data(), b_zero.data(), bias.data()};
+  for (int64_t begin = 0, units = i8_units(p); begin < units;) {
+    const int64_t end = random.coin() ? units : random.in(begin + 1, units);
+    KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch};
+    ASSERT_EQ(ingot_gemm_i8(&call), kOk);
+    begin = end;
+  }
+  EXPECT_EQ(scratch[size.total], 0xcd) << "scratch overrun";
+  EXPECT_EQ(c.back(), kBefore);
+  for (int64_t m = 0; m < s.m; m++)
+    for (int64_t n = 0; n < s.n; n++) {
+      const int64_t za = s.a_zero == kNoZero ? 0 : number(a_zero[static_cast<size_t>(s.a_zero == kOneZero ? 0 : m)], s.a_signed);
+      const int64_t zb = s.b_zero == kNoZero ? 0 : number(b_zero[static_cast<size_t>(s.b_zero == kOneZero ? 0 : n)], s.b_signed);
+      int64_t sum = bias[static_cast<size_t>(m)];
+      for (int64_t k = 0; k < s.k; k++)
+        sum += (number(a[static_cast<size_t>(m * s.k + k)], s.a_signed) - za) *
+               (number(b[static_cast<size_t>(k * s.n + n)], s.b_signed) - zb);
+      ASSERT_EQ(c[static_cast<size_t>(m * s.n + n)], static_cast<int32_t>(sum))
+          << "row " << m << " column " << n << " of " << s.m << "x" << s.n << "x" << s.k << " form " << s.form
+          << " signed " << s.a_signed << s.b_signed << " zeros " << s.a_zero << s.b_zero << " values " << s.values;
+    }
+}
+
+TEST(GemmI8, EveryKind) {
+  Random random(1);
+  for (int form : {0, int(kI8Chained), int(kI8Pairs)})
+    for (bool a_signed : {false, true})
+      for (bool b_signed : {false, true})
+        for (I8Zero a_zero : {kNoZero, kOneZero, kZeroPerRow})
+          for (I8Zero b_zero : {kNoZero, kOneZero, kZeroPerColumn})
+            for (Values values : {kUniform, kGaussian, kExtreme, kTop, kAdversarial})
+              check({random.in(1, 40), random.in(1, 150), random.in(1, 90), a_signed, b_signed, a_zero, b_zero, form, values},
+                    random);
+}
+
+TEST(GemmI8, Shapes) {
+  Random random(2);
+  const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 257};
+  auto size = [&] { return sizes[random.in(0, std::size(sizes) - 1)]; };
+  for (int i = 0; i < 150; i++)
+    check({size(), size(), size(), random.coin(), random.coin(), static_cast<I8Zero>(random.in(0, 2)),
+           static_cast<I8Zero>(random.in(0, 2)), static_cast<int>(random.in(0, 2)), static_cast<Values>(random.in(0, 4))},
+          random);
+}
+
+TEST(GemmI8, LongSums) {
+  Random random(3);
+  for (int64_t k : {767, 768, 1024, 3072, 4099, 20000})
+    for (int form : {0, int(kI8Chained), int(kI8Pairs)})
+      for (Values values : {kUniform, kGaussian, kTop, kAdversarial})
+        check({random.in(1, 20), random.in(1, 9), k, random.coin(), random.coin(), kOneZero,
+               static_cast<I8Zero>(random.in(0, 2)), form, values},
+              random);
+}
+
+// Gaussian weights chain, weights of the whole range do not.
+TEST(GemmI8, FormByWeights) {
+  Random random(4);
+  for (Values values : {kGaussian, kExtreme}) {
+    std::vector<uint8_t> b(64 * 512);
+    for (auto& x : b) x = random_byte(random, values, true);
+    const PackedI8 packed = pack_i8({64, 1, 512, true, [&](int64_t k, int64_t n) { return b[static_cast<size_t>(k * 64 + n)]; }});
+    EXPECT_EQ(packed.form, values == kGaussian ? kI8Chained : kI8Pairs);
+  }
+}
+
+}  // namespace
+}  // namespace ingot::kernel
