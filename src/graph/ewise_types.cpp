@@ -31,7 +31,7 @@ DType ewise_result_type(const std::string& op_name, const std::vector<DType>& ar
     right = right && args[i] == (op->rule == EwiseRule::Select && i == 0 ? DType::Bool : type);
   if (!right) invalid_model("element-wise operator '{}' does not take ({})", op_name, list(args));
   if (op->rule == EwiseRule::Test) return DType::Bool;
-  if (op->rule == EwiseRule::Cast) return *dtype_from_name(op_name.substr(5));
+  if (op->rule == EwiseRule::Cast) return *dtype_from_name(op_name.substr(op_name.rfind('_') + 1));
   return type;
 }
 

@@ -20,7 +20,7 @@ namespace ingot {
 enum class EwiseTypes { Float, Integer, Number, Signed, Bool, Any };
 
 // Same: all arguments and the result are of one type T. Test: T arguments, a bool result. Select: (bool, T, T) -> T.
-// Cast: T to the type the operator's name ends with.
+// Cast: from T to the type the operator's name ends with.
 enum class EwiseRule { Same, Test, Select, Cast };
 
 // X(name, arity, types, rule)
@@ -112,7 +112,9 @@ enum class EwiseRule { Same, Test, Select, Cast };
   X(cast_u16, 1, Any, Cast)                                                    \
   X(cast_u32, 1, Any, Cast)                                                    \
   X(cast_u64, 1, Any, Cast)                                                    \
-  X(cast_bool, 1, Any, Cast)
+  X(cast_bool, 1, Any, Cast)                                                   \
+  X(quantize_u8, 2, Float, Cast) /* x, zero: round(x) + zero, saturated */     \
+  X(quantize_i8, 2, Float, Cast)
 
 // The element types of each set: X(dtype name, C++ type, DType, ...)
 #define INGOT_EWISE_FLOAT(X, ...) X(f32, float, F32, __VA_ARGS__) X(f64, double, F64, __VA_ARGS__)

@@ -254,6 +254,36 @@ INGOT_CAST(u16, uint16_t)
 INGOT_CAST(u32, uint32_t)
 INGOT_CAST(u64, uint64_t)
 #undef INGOT_CAST
+// To the nearest integer, half to even; the value must be in range.
+INGOT_INLINE VI nearest(VF x) {
+#if defined(__AVX2__)
+  return __builtin_bit_cast(VI, __builtin_ia32_cvtps2dq256(x));
+#else
+  return __builtin_bit_cast(VI, __builtin_ia32_cvtps2dq(x));
+#endif
+}
+INGOT_INLINE VI nearest(VD x) { return __builtin_convertvector(__builtin_elementwise_roundeven(x), VI); }
+
+// A bound that is an integer may be applied before rounding. NaN gives the lowest number.
+template <class To, class From>
+INGOT_INLINE Vec<To> quantize(Vec<From> x, Vec<From> zero) {
+  const From low = std::is_signed_v<To> ? -128 : 0, high = low + 255;
+  x = x > low - zero ? x : low - zero;
+  x = x < high - zero ? x : high - zero;
+  return __builtin_convertvector(nearest(x) + nearest(zero), Vec<To>);
+}
+struct op_quantize_u8 {
+  template <class From>
+  INGOT_INLINE auto apply(Vec<From> x, Vec<From> zero) {
+    return quantize<uint8_t, From>(x, zero);
+  }
+};
+struct op_quantize_i8 {
+  template <class From>
+  INGOT_INLINE auto apply(Vec<From> x, Vec<From> zero) {
+    return quantize<int8_t, From>(x, zero);
+  }
+};
 struct op_cast_bool {
   template <class From>
   INGOT_INLINE auto apply(Vec<From> x) {

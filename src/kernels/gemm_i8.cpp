@@ -143,12 +143,12 @@ INGOT_INLINE void pairs_row(const uint8_t* a, const int16_t* w, int64_t words, i
 
 // Up to `bytes` bytes at p, as the numbers of kLanes words of 4 bytes: four u8 (i8 plus 128) or two 16-bit numbers.
 template <int64_t Form>
-INGOT_INLINE VI words_of(const uint8_t* p, int64_t bytes, bool is_signed) {
+INGOT_INLINE VI words_of(const uint8_t* p, int64_t bytes, bool is_signed, bool slack) {
   constexpr int64_t kTake = Form == kI8Chained ? 4 * kLanes : 2 * kLanes;
   using Taken = uint8_t __attribute__((ext_vector_type(kTake)));
   Taken v;
-  if (bytes >= kTake) {
-    v = load_as<Taken>(p);
+  if (slack || bytes >= kTake) {
+    v = load_as<Taken>(p);  // what lies behind meets weights of zero
   } else {
     uint8_t part[kTake] = {};
 #pragma clang loop unroll(disable)
@@ -198,14 +198,23 @@ struct I8Rows {
   const uint8_t* at[kI8TileRows];
 };
 INGOT_INLINE I8Rows rows_of(const GemmI8Params& p, const uint8_t* a, int64_t row) {
+  int64_t index[4], rest = row;
+  INGOT_UNROLL for (int d = 3; d > 0; d--) {
+    index[d] = rest % p.row_dims[d];
+    rest /= p.row_dims[d];
+  }
+  index[0] = rest;
+  INGOT_UNROLL for (int d = 0; d < 4; d++) a += index[d] * p.row_stride[d];
   I8Rows out;
   for (int64_t i = 0; i < kI8TileRows; i++) {
-    int64_t r = min_of(row + i, p.m - 1), offset = 0;
-    for (int d = 3; d > 0; d--) {
-      offset += r % p.row_dims[d] * p.row_stride[d];
-      r /= p.row_dims[d];
+    out.at[i] = a;
+    if (row + i + 1 >= p.m) continue;
+    a += p.row_stride[3];
+    INGOT_UNROLL for (int d = 3; d > 0; d--) {  // carry
+      if (++index[d] < p.row_dims[d]) break;
+      index[d] = 0;
+      a += p.row_stride[d - 1] - p.row_dims[d] * p.row_stride[d];
     }
-    out.at[i] = a + offset + r * p.row_stride[0];
   }
   return out;
 }
@@ -229,7 +238,7 @@ INGOT_INLINE void pack_block(const GemmI8Params& p, const I8Rows& rows, uint8_t*
         const int64_t first = word * kWordBytes, left = p.run_bytes - first;
         VI v[kLanes];
         INGOT_UNROLL for (int i = 0; i < kLanes; i++)
-            v[i] = words_of<Form>(rows.at[r0 + i] + offset + first, left, p.a_signed);
+            v[i] = words_of<Form>(rows.at[r0 + i] + offset + first, left, p.a_signed, p.a_slack);
         transpose_words(v);
         const int64_t count = min_of(kLanes, run_words - word);
         if (count == kLanes) {
@@ -265,7 +274,8 @@ INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* d
   for (int64_t run = 0; run < runs; run++) {
     const uint8_t* from = row + run_offset(p, run);
     for (int64_t word = 0; word < run_words; word += kLanes) {
-      VI v = words_of<Form>(from + word * kWordBytes, p.run_bytes - word * kWordBytes, p.a_signed), w = other_order(v);
+      VI v = words_of<Form>(from + word * kWordBytes, p.run_bytes - word * kWordBytes, p.a_signed, false),
+         w = other_order(v);
       const int64_t count = min_of(kLanes, run_words - word);
       for (int64_t i = 0; i < kLanes; i++) {
         if (i >= count) continue;
@@ -323,20 +333,24 @@ struct I8Call {
 INGOT_INLINE bool needs_row_sums(const GemmI8Params& p) {
   return p.b_zero != kNoZero || (p.form == kI8Chained && !p.b_signed);
 }
-// Few rows would leave the lanes empty.
-INGOT_INLINE bool row_by_row(int64_t rows) { return rows <= 4; }
+// Is the block of 16 rows from `row` of the group on the last one, with few rows in it?
+INGOT_INLINE bool is_few_rows(const I8Call& x, int64_t row) {
+  const int64_t rest = x.p.m % kI8TileRows;
+  return rest != 0 && rest <= kI8FewRows && x.first_row + row + rest == x.p.m;
+}
 
 template <int64_t Form>
 INGOT_INLINE void pack_group(I8Call& x) {
   const int64_t bytes = i8_words(x.p) * 4 * i8_word_stride(Form);
-  if (row_by_row(x.rows)) {
-    for (int64_t r = 0; r < x.rows; r++)
-      pack_row<Form>(x.p, rows_of(x.p, x.a, x.first_row + r).at[0], x.packed_a + r * bytes, x.row_sums + r);
-    return;
+  for (int64_t r = 0; r < x.rows; r += kI8TileRows) {
+    const I8Rows rows = rows_of(x.p, x.a, x.first_row + r);
+    if (!is_few_rows(x, r)) {
+      pack_block<Form>(x.p, rows, x.packed_a + r * bytes, x.row_sums + r, needs_row_sums(x.p));
+      continue;
+    }
+    for (int64_t i = r; i < x.rows; i++)
+      pack_row<Form>(x.p, rows.at[i - r], x.packed_a + i * bytes, x.row_sums + i);
   }
-  for (int64_t r = 0; r < x.rows; r += kI8TileRows)
-    pack_block<Form>(x.p, rows_of(x.p, x.a, x.first_row + r), x.packed_a + r * bytes, x.row_sums + r,
-                     needs_row_sums(x.p));
 }
 
 // Where the chunk at hand of a packed B begins.
@@ -436,17 +450,17 @@ INGOT_INLINE void finish_block(const I8Call& x, int64_t row) {
 
 template <int64_t Form>
 INGOT_INLINE void chunk_product(const I8Call& x, const I8Chunk& chunk) {
-  if (row_by_row(x.rows)) {
-    for (int64_t row = 0; row < x.rows; row++) {
-      accumulate_rows<Form, true>(x, chunk, row);
-      for (int64_t c = 0; c < x.columns; c += kLanes)
-        finish_row(x, load(x.acc + c), row, c, min_of(kLanes, x.columns - c));
-    }
-    return;
-  }
   for (int64_t row = 0; row < x.rows; row += kI8TileRows) {
-    accumulate_rows<Form, false>(x, chunk, row);
-    finish_block(x, row);
+    if (!is_few_rows(x, row)) {
+      accumulate_rows<Form, false>(x, chunk, row);
+      finish_block(x, row);
+      continue;
+    }
+    for (int64_t r = row; r < x.rows; r++) {
+      accumulate_rows<Form, true>(x, chunk, r);
+      for (int64_t c = 0; c < x.columns; c += kLanes)
+        finish_row(x, load(x.acc + c), r, c, min_of(kLanes, x.columns - c));
+    }
   }
 }
 

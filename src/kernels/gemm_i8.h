@@ -34,6 +34,7 @@ struct GemmI8Params {
   int64_t a_signed;        // A is i8
   int64_t b_signed;        // B is i8
   int64_t a_zero, b_zero;  // I8Zero
+  int64_t a_slack;         // kI8Slack bytes after any run may be read
   int64_t row_groups;      // i8_row_groups(m)
   int64_t m, n;
   int64_t row_dims[4], row_stride[4];         // rows count through these dims; strides in bytes
@@ -49,6 +50,8 @@ struct GemmI8Params {
 inline constexpr int64_t kI8TileRows = 16, kI8TileColumns = 4;
 inline constexpr int64_t kI8ChunkColumns = 128;  // packed weights of a chunk stay in L2 while the rows pass
 inline constexpr int64_t kI8GroupRows = 64;
+inline constexpr int64_t kI8FewRows = 4;  // so few rows are multiplied one by one: the lanes of a tile would be empty
+inline constexpr int64_t kI8Slack = 32;
 inline constexpr int64_t kI8Orders = 2;  // byte orders of A in kI8Chained: 0123 and 0213
 
 INGOT_INLINE int64_t i8_word_bytes(int64_t form) { return form == kI8Chained ? 4 : 2; }  // of K

@@ -146,9 +146,33 @@ TensorId only_escaping(const Editor& e, TensorId value, const std::vector<Handle
 
 }  // namespace
 
+namespace {
+
+// Operand t of a region is made of an 8-bit tensor of the same shape by a cast, a subtraction and a multiplication: the
+// region computes it from there.
+void read_as_bytes(const Editor& e, TensorId t, const TensorInfo& like, RegionExpr& region) {
+  constexpr size_t kMost = 3;
+  std::vector<const Node*> chain;
+  for (TensorId at = t; chain.size() <= kMost;) {
+    if (bits(e.info(at).dtype) == 8) break;
+    const Node* n = e.maker(at);
+    if (!n || !is_expressible(e, *n) || !same_shape(e.info(at), like)) return;
+    if (n->op != "Cast" && n->op != "Sub" && n->op != "Mul") return;
+    if (n->inputs.size() > 1 && !scalar_value(e.info(n->inputs[1]))) return;
+    chain.push_back(n);
+    at = n->inputs[0];
+  }
+  if (chain.size() > kMost) return;
+  for (size_t i = chain.size(); i-- > 0;)
+    if (!region.makes(chain[i]->outputs[0])) region.add(*chain[i]);
+}
+
+}  // namespace
+
 Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, EpilogueTypes types,
                        const std::function<bool(TensorId)>& allowed) {
   const std::vector<Handle> candidates = downstream(e, value);
+  const TensorInfo like = e.info(value);
   std::vector<Handle> nodes;
   auto ready = [&](Handle h) {
     for (TensorId t : e.node(h).inputs) {
@@ -158,6 +182,8 @@ Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, Epilo
     return true;
   };
   auto fits = [&](Handle h) {
+    if (types == EpilogueTypes::kAny && region.operands().size() <= kMaxEpilogueOperands)
+      for (TensorId t : region.new_operands(e.node(h))) read_as_bytes(e, t, like, region);
     std::vector<TensorId> more = region.new_operands(e.node(h));
     return region.operands().size() - 1 + more.size() <= kMaxEpilogueOperands &&
            region.size() < kMaxRegionInstructions && std::all_of(more.begin(), more.end(), allowed);
@@ -178,7 +204,8 @@ Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, Epilo
       nodes.push_back(h);
       progress = true;
       TensorId result = only_escaping(e, value, nodes);
-      const bool storable = result != kNoTensor && (types == EpilogueTypes::kAny || e.info(result).dtype == e.info(value).dtype);
+      // An epilogue that has come down to 8 bits is not widened again: whoever reads it can do that.
+      const bool storable = result != kNoTensor && bits(e.info(result).dtype) <= bits(e.info(best.result).dtype) && (types == EpilogueTypes::kAny || e.info(result).dtype == e.info(value).dtype);
       if (storable) best = snapshot(result);
     }
   }

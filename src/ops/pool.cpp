@@ -40,9 +40,17 @@ PoolKind kind_of(const Node& node) {
   return node.op == "MaxPool" ? kPoolMax : node.op == "AveragePool" ? kPoolAverage : kPoolLp;
 }
 
-// The f32 kernel for channels last.
-void lower_channels_last(LowerContext& ctx, const std::vector<int64_t>& in, const std::vector<int64_t>& out,
-                         const Window& w) {
+// The kernel for channels last; nothing where there is none.
+const Kernel* channels_last_kernel(const LowerContext& ctx) {
+  if (ctx.has_out(1) || ctx.node.op == "LpPool") return nullptr;
+  const DType t = ctx.in(0).dtype;
+  if (t == DType::F32) return &kernel::ingot_pool_f32_kernel;
+  if (ctx.node.op != "MaxPool") return nullptr;
+  return t == DType::U8 ? &kernel::ingot_max_pool_u8_kernel : t == DType::I8 ? &kernel::ingot_max_pool_i8_kernel : nullptr;
+}
+
+void lower_channels_last(LowerContext& ctx, const Kernel& kernel, const std::vector<int64_t>& in,
+                         const std::vector<int64_t>& out, const Window& w) {
   kernel::PoolParams p{};
   p.kind = ctx.node.op == "MaxPool" ? kernel::kMaxPool : kernel::kAveragePool;
   p.count_include_pad = ctx.node.get_int("count_include_pad", 0);
@@ -55,12 +63,12 @@ void lower_channels_last(LowerContext& ctx, const std::vector<int64_t>& in, cons
   spread(p.dilation, w.dilation, 1);
   spread(p.pad, w.begin, 0);
   spread(p.pad_behind, w.end, 0);
-  Step& s = ctx.step(kernel::ingot_pool_f32_kernel);
+  Step& s = ctx.step(kernel);
   s.operands = {ctx.input(0), ctx.output(0)};
   s.params = params_of(p);
   s.structure = 2;
   s.units = kernel::pool_units(p);
-  s.grain = grain_for(p.out[2] * p.channels * product_of(w.kernel) * 4);
+  s.grain = grain_for(p.out[2] * p.channels * product_of(w.kernel) * bits(ctx.in(0).dtype) / 8);
   s.specialise = true;
 }
 
@@ -74,8 +82,8 @@ void lower_window_pool(LowerContext& ctx) {
     to.push_back(out[l.spatial(d)]);
   }
   resolve_pads(w, from);
-  if (l.last && ctx.in(0).dtype == DType::F32 && !ctx.has_out(1) && ctx.node.op != "LpPool")
-    return lower_channels_last(ctx, in, out, w);
+  if (const Kernel* kernel = channels_last_kernel(ctx); l.last && kernel)
+    return lower_channels_last(ctx, *kernel, in, out, w);
   PoolAnyParams p{};
   p.kind = kind_of(ctx.node);
   p.dtype = static_cast<int64_t>(ctx.in(0).dtype);

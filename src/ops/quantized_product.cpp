@@ -334,7 +334,7 @@ Operand padded(LowerContext& ctx, Operand x, std::vector<int64_t>& dims, const W
     p.stride[d] = stride;
     stride *= p.kept[d];
   }
-  const Operand out = ctx.shared_temporary(product_of(to));
+  const Operand out = ctx.shared_temporary(product_of(to) + kernel::kI8Slack);
   Step& s = ctx.step(ingot_pad_kernel);
   s.operands = {x, ctx.input(kAZero), out};
   s.params = params_of(p);
@@ -363,11 +363,12 @@ bool emit_fast_conv(LowerContext& ctx, const Result& r) {
     x = ctx.shared_temporary(product_of(in));
     emit_to_last(ctx, ctx.input(kA), x, in, 1, false);
   }
-  x = padded(ctx, x, in, w);
+  const Operand image = padded(ctx, x, in, w);
 
   GemmI8Params p = plain_params(ctx);
   p.a_zero = *a_zero;
   p.b_zero = *b_zero;
+  p.a_slack = image.id != x.id && p.b_signed && p.b_zero == kernel::kNoZero;  // sums of rows would count what is behind
   p.m = product_of(out) / out.back();
   p.n = columns;
   p.batch[2] = groups;
@@ -395,12 +396,12 @@ bool emit_fast_conv(LowerContext& ctx, const Result& r) {
     p.row_stride[d + 1] = steps[d];
   }
   if (last) {
-    emit_gemm(ctx, p, x, r);
+    emit_gemm(ctx, p, image, r);
     return true;
   }
   // Accumulators channels last, moved; the epilogue after that.
   const Operand moved = ctx.shared_temporary(byte_size(DType::I32, product_of(out)));
-  emit_gemm(ctx, p, x, {moved, out, {}, {}});
+  emit_gemm(ctx, p, image, {moved, out, {}, {}});
   const Operand acc = accumulators(ctx, r);
   emit_to_last(ctx, moved, acc, out, 4, true);
   if (!r.expr.results.empty()) emit_epilogue(ctx, r, acc);

@@ -153,10 +153,13 @@ std::optional<LayoutMove> layout_move(const Editor& e, const Node& n) {
   const size_t rank = x.shape->size();
   LayoutMove m{.rank = rank, .operands = {0}};
   const bool f32 = x.dtype == DType::F32;
-  if (n.op == "Conv" && f32) {
+  const bool byte = x.dtype == DType::U8 || x.dtype == DType::I8;
+  if ((n.op == "Conv" && f32) || n.op == "ConvInteger") {
     m.wants = true;
     m.rewrite = rewrite_conv;
-  } else if ((n.op == "MaxPool" || n.op == "AveragePool") && n.outputs.size() == 1 && f32) {
+  } else if (n.op == "MaxPool" && n.outputs.size() == 1 && (f32 || byte)) {
+    m.rewrite = set_channels_last;
+  } else if (n.op == "AveragePool" && f32) {
     m.rewrite = set_channels_last;
   } else if ((n.op == "LRN" || n.op == "BatchNormalization") && n.outputs.size() == 1 && f32) {
     m.rewrite = set_channels_last;

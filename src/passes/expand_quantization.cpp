@@ -29,8 +29,7 @@ class Expansion {
   TensorId quantized() {
     const DType to = e_.info(node_.outputs[0]).dtype;
     const double values = static_cast<double>(int64_t{1} << bits(to)), low = is_signed(to) ? -values / 2 : 0;
-    TensorId y = emit("Round", divided(without_relu(q_.x, low)));
-    if (known_zero_point(e_, q_) != 0) y = emit("Add", y, float_zero());
+    TensorId y = emit("Add", emit("Round", divided(without_relu(q_.x, low))), float_zero());
     y = e_.emit(node_, "Clip", {y, scalar(low), scalar(low + values - 1)}, {}, DType::F32, e_.info(y).shape);
     return cast(y, to);
   }
@@ -69,43 +68,41 @@ class Expansion {
     return relu && e_.single_use(x) && known_zero_point(e_, q_) == low ? relu->inputs[0] : x;
   }
 
-  // c * f32(integers), read only here: the factor c, a constant.
-  TensorId factor_of(TensorId x) const {
-    const Node* mul = e_.maker(x, "Mul");
-    if (!mul || !e_.single_use(x)) return kNoTensor;
-    for (size_t i = 0; i < 2; i++) {
-      const Node* cast = e_.maker(mul->inputs[i], "Cast");
-      if (cast && is_integer(e_.info(cast->inputs[0]).dtype) && is_f32_constant(mul->inputs[1 - i]))
-        return mul->inputs[1 - i];
-    }
-    return kNoTensor;
-  }
   bool is_f32_constant(TensorId t) const { return e_.is_constant(t) && e_.info(t).dtype == DType::F32; }
 
-  TensorId over_scale(TensorId t, float scale) {
-    const Constant& c = *e_.info(t).constant;
-    std::vector<float> out(c.as<float>().begin(), c.as<float>().end());
-    for (float& v : out) v /= scale;
-    return e_.add_constant(e_.graph.tensor(t).name + "/scaled", make_constant(DType::F32, c.dims, out));
+  // Can x / s be had by dividing constants: a factor, a bias, or those of a sum or a Relu? x is read only here.
+  bool divides_constants(TensorId x, int depth = 0) const {
+    if (is_f32_constant(x)) return true;
+    const Node* n = e_.maker(x);
+    if (!n || !e_.single_use(x) || depth > 4 || !n->domain.empty()) return false;
+    if (n->op == "Mul") return is_f32_constant(n->inputs[0]) || is_f32_constant(n->inputs[1]);
+    if (n->op == "Relu") return divides_constants(n->inputs[0], depth + 1);
+    if (n->op != "Add") return false;
+    return divides_constants(n->inputs[0], depth + 1) && divides_constants(n->inputs[1], depth + 1);
   }
-  TensorId rescaled_product(TensorId x, TensorId factor, float scale) {
-    const Node mul = *e_.maker(x, "Mul");
-    const TensorId integers = mul.inputs[mul.inputs[0] == factor ? 1 : 0];
-    return emit("Mul", integers, over_scale(factor, scale));
+  TensorId with_divided_constants(TensorId x, float scale) {
+    if (is_f32_constant(x)) {
+      const Constant& c = *e_.info(x).constant;
+      std::vector<float> out(c.as<float>().begin(), c.as<float>().end());
+      for (float& v : out) v /= scale;
+      return e_.add_constant(e_.graph.tensor(x).name + "/scaled", make_constant(DType::F32, c.dims, out));
+    }
+    const Node n = *e_.maker(x);
+    std::vector<TensorId> inputs = n.inputs;
+    const bool product = n.op == "Mul";
+    for (TensorId& t : inputs)
+      if (!product || is_f32_constant(t)) {
+        t = with_divided_constants(t, scale);
+        if (product) break;
+      }
+    return e_.emit(n, n.op, inputs, {}, DType::F32, e_.info(x).shape);
   }
 
-  // x / s, with s multiplied into a constant factor, or a factor and a bias, that x ends with.
   TensorId divided(TensorId x) {
     const auto s = scalar_value(e_.info(q_.scale));
     if (!s) return emit("Div", x, parameter(q_.scale));
     const auto scale = static_cast<float>(*s);
-    if (TensorId c = factor_of(x); c != kNoTensor) return rescaled_product(x, c, scale);
-    if (const Node* add = e_.maker(x, "Add"); add && e_.single_use(x))
-      for (size_t i = 0; i < 2; i++) {
-        const TensorId product = add->inputs[i], bias = add->inputs[1 - i];
-        if (TensorId c = factor_of(product); c != kNoTensor && is_f32_constant(bias))
-          return emit("Add", rescaled_product(product, c, scale), over_scale(bias, scale));
-      }
+    if (!is_f32_constant(x) && divides_constants(x)) return with_divided_constants(x, scale);
     int exponent = 0;
     if (std::frexp(scale, &exponent) == 0.5f) return emit("Mul", x, scalar(1 / scale));  // exact
     return emit("Div", x, parameter(q_.scale));

@@ -28,8 +28,10 @@ struct Shape {
 };
 
 uint8_t random_byte(Random& random, Values values, bool is_signed) {
-  if (values == kGaussian && is_signed)
-    return static_cast<uint8_t>(static_cast<int8_t>(std::clamp(random.value() + random.value() + random.value(), -2.f, 2.f) * 60));
+  if (values == kGaussian && is_signed) {  // nearly: the sum of four uniform numbers
+    const float sum = random.value() + random.value() + random.value() + random.value();
+    return static_cast<uint8_t>(static_cast<int8_t>(sum * 32));
+  }
   if (values == kExtreme) return random.coin() ? (is_signed ? 0x80 : 0xff) : (is_signed ? 0x7f : 0);
   if (values == kTop) return is_signed ? 0x7f : 0xff;
   return static_cast<uint8_t>(random.in(0, 255));
