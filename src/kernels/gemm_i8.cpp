@@ -295,23 +295,83 @@ INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* d
 
 // --- packing B, where it is not known ahead: columns [first, first + columns) as kI8Pairs ---
 
+INGOT_INLINE Shorts8 widened(const uint8_t* p, bool is_signed) {
+  using Bytes8 = uint8_t __attribute__((ext_vector_type(8)));
+  using Signed8 = int8_t __attribute__((ext_vector_type(8)));
+  Bytes8 v = load_as<Bytes8>(p);
+  return is_signed ? __builtin_convertvector(__builtin_bit_cast(Signed8, v), Shorts8)
+                   : __builtin_convertvector(v, Shorts8);
+}
+INGOT_INLINE Ints4 pair_sums(Ints4 words) {
+  return multiply_shorts(__builtin_bit_cast(Shorts8, words), Shorts8(int16_t(1)));
+}
+
+// A column of K numbers, or what a strip of them leaves over: words [word, words) one by one.
+INGOT_INLINE int32_t pack_column(const GemmI8Params& p, const uint8_t* src, int64_t word, int64_t words, int16_t* dst) {
+  int32_t sum = 0;
+  auto at = [&](int64_t k) INGOT_INLINED -> int16_t {
+    if (k >= p.run_bytes) return 0;
+    return p.b_signed ? int16_t(int8_t(src[k * p.b_row])) : int16_t(src[k * p.b_row]);
+  };
+#pragma clang loop unroll(disable)
+  for (; word < words; word++) {
+    dst[word * 8] = at(2 * word);
+    dst[word * 8 + 1] = at(2 * word + 1);
+    sum += dst[word * 8] + dst[word * 8 + 1];
+  }
+  return sum;
+}
+
+// 4 columns, each contiguous along K: 4 words of each at a time are transposed. Returns the words done.
+INGOT_INLINE int64_t pack_long_columns(const GemmI8Params& p, const uint8_t* src, int16_t* dst, Ints4& sums) {
+  int64_t k = 0;
+  for (; k + 8 <= p.run_bytes; k += 8) {
+    Ints4 c[4];
+    INGOT_UNROLL for (int j = 0; j < 4; j++) c[j] = __builtin_bit_cast(Ints4, widened(src + j * p.b_col + k, p.b_signed));
+    Ints4 a = __builtin_shufflevector(c[0], c[1], 0, 4, 1, 5), b = __builtin_shufflevector(c[2], c[3], 0, 4, 1, 5);
+    Ints4 d = __builtin_shufflevector(c[0], c[1], 2, 6, 3, 7), e = __builtin_shufflevector(c[2], c[3], 2, 6, 3, 7);
+    Ints4 words[4] = {__builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+                      __builtin_shufflevector(d, e, 0, 1, 4, 5), __builtin_shufflevector(d, e, 2, 3, 6, 7)};
+    INGOT_UNROLL for (int i = 0; i < 4; i++) {
+      __builtin_memcpy(dst + (k / 2 + i) * 8, &words[i], 16);
+      sums += pair_sums(words[i]);
+    }
+  }
+  return k / 2;
+}
+
+// 4 columns next to each other: pairs of rows are interleaved; reads 8 bytes of each row. Returns the words done.
+INGOT_INLINE int64_t pack_close_columns(const GemmI8Params& p, const uint8_t* src, int16_t* dst, Ints4& sums) {
+  int64_t k = 0;
+  for (; k + 2 <= p.run_bytes; k += 2) {
+    Shorts8 x = widened(src + k * p.b_row, p.b_signed), y = widened(src + (k + 1) * p.b_row, p.b_signed);
+    Ints4 words = __builtin_bit_cast(Ints4, __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11));
+    __builtin_memcpy(dst + k / 2 * 8, &words, 16);
+    sums += pair_sums(words);
+  }
+  return k / 2;
+}
+
 INGOT_INLINE void pack_b_pairs(const GemmI8Params& p, const uint8_t* b, int64_t first, int64_t columns, int16_t* to,
                                int32_t* colsum) {
-  const int64_t words = i8_words(p), k = p.run_bytes;
-  for (int64_t n = 0; n < div_up(columns, kI8TileColumns) * kI8TileColumns; n++) {
-    int16_t* dst = to + n / kI8TileColumns * words * 8 + n % kI8TileColumns * 2;
+  const int64_t words = i8_words(p);
+  for (int64_t n = 0; n < columns; n += kI8TileColumns) {
     const uint8_t* src = b + (first + n) * p.b_col;
-    int32_t sum = 0;
-    auto at = [&](int64_t i) INGOT_INLINED -> int16_t {
-      if (n >= columns || i >= k) return 0;
-      return p.b_signed ? int16_t(int8_t(src[i * p.b_row])) : int16_t(src[i * p.b_row]);
-    };
-    for (int64_t word = 0; word < words; word++) {
-      dst[word * 8] = at(2 * word);
-      dst[word * 8 + 1] = at(2 * word + 1);
-      sum += dst[word * 8] + dst[word * 8 + 1];
+    int16_t* dst = to + n / kI8TileColumns * words * 8;
+    Ints4 sums = Ints4(0);
+    int64_t done = 0;
+    if (p.b_row == 1 && n + 4 <= columns)
+      done = pack_long_columns(p, src, dst, sums);
+    else if (p.b_col == 1 && first + n + 8 <= p.n)
+      done = pack_close_columns(p, src, dst, sums);
+    for (int64_t j = 0; j < kI8TileColumns; j++) {
+      if (n + j < columns) {
+        colsum[n + j] = sums[j] + pack_column(p, src + j * p.b_col, done, words, dst + 2 * j);
+        continue;
+      }
+      colsum[n + j] = 0;
+      for (int64_t word = 0; word < words; word++) dst[word * 8 + 2 * j] = dst[word * 8 + 2 * j + 1] = 0;
     }
-    colsum[n] = sum;
   }
 }
 

@@ -1,6 +1,7 @@
 // Quantized tensors stay quantized: what only moves elements, or picks the largest, is done before DequantizeLinear and
 // so on the integers; a QuantizeLinear that undoes a DequantizeLinear is nothing.
 #include <algorithm>
+#include <array>
 
 #include "passes/constants.h"
 #include "passes/quantization.h"
@@ -43,6 +44,24 @@ bool moves(Editor& e, Handle h) {
   return true;
 }
 
+// QuantizeLinear(f(x)) -> f(QuantizeLinear(x)) for f that moves all elements of its first operand: bytes are moved, and
+// quantizing meets what made x.
+bool quantized_before(Editor& e, Handle h) {
+  const Node n = e.node(h);
+  const auto q = read_quantizer(e, n);
+  const Node* f = q ? e.maker(q->x) : nullptr;
+  if (!f || !f->domain.empty() || q->axis != Quantizer::kPerTensor || !e.single_use(q->x)) return false;
+  static constexpr std::array kMoves = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "DepthToSpace",
+                                        "SpaceToDepth"};
+  if (std::find(kMoves.begin(), kMoves.end(), f->op) == kMoves.end() || !e.info(f->inputs[0]).shape) return false;
+  Node moved = *f;
+  std::vector<TensorId> inputs = n.inputs;
+  inputs[0] = moved.inputs[0];
+  moved.inputs[0] = e.emit(n, n.op, inputs, n.attrs, e.info(n.outputs[0]).dtype, e.info(moved.inputs[0]).shape);
+  e.replace(h, Node{.op = moved.op, .inputs = moved.inputs, .attrs = moved.attrs});
+  return true;
+}
+
 // Concat(DequantizeLinear(x), DequantizeLinear(y)) with one scale and zero point -> DequantizeLinear(Concat(x, y))
 bool concat(Editor& e, Handle h) {
   const Node& n = e.node(h);
@@ -73,7 +92,8 @@ bool relu(Editor& e, Handle h) {
 }
 
 constexpr SimplifyRule kRules[] = {
-    {"QuantizeLinear", undone}, {"Concat", concat},      {"Relu", relu},           {"Reshape", moves},
+    {"QuantizeLinear", undone}, {"QuantizeLinear", quantized_before},
+    {"Concat", concat},         {"Relu", relu},          {"Reshape", moves},
     {"Transpose", moves},       {"Squeeze", moves},      {"Unsqueeze", moves},     {"Flatten", moves},
     {"Slice", moves},           {"Gather", moves},       {"Expand", moves},        {"Tile", moves},
     {"DepthToSpace", moves},    {"SpaceToDepth", moves}, {"MaxPool", moves},

@@ -69,7 +69,13 @@ void check(const Shape& s, Random& random) {
   for (int d = 0; d < 4; d++) p.row_dims[d] = d == 3 ? s.m : 1, p.row_stride[d] = d == 3 ? s.k : 0;
   for (int d = 0; d < 3; d++) p.runs[d] = p.batch[d] = 1;
   p.run_bytes = s.k;
-  p.b_row = s.n, p.b_col = 1;
+  // B lies in memory by rows or by columns.
+  const bool by_columns = s.form == 0 && random.coin();
+  p.b_row = by_columns ? 1 : s.n, p.b_col = by_columns ? s.k : 1;
+  std::vector<uint8_t> b_columns(b.size());
+  for (int64_t k = 0; k < s.k; k++)
+    for (int64_t n = 0; n < s.n; n++)
+      b_columns[static_cast<size_t>(n * s.k + k)] = b[static_cast<size_t>(k * s.n + n)];
   p.entry_row = s.m;
   p.c_row = s.n;
   p.extras = 1, p.extra[0] = {1, 0};
@@ -83,7 +89,7 @@ void check(const Shape& s, Random& random) {
   const I8Scratch size = i8_scratch(p);
   std::vector<uint8_t> memory(static_cast<size_t>(size.total + 128), 0xcd);
   auto* scratch = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
-  void* operands[] = {a.data(), s.form ? static_cast<void*>(packed.bytes.data()) : b.data(), c.data(),
+  void* operands[] = {a.data(), s.form ? static_cast<void*>(packed.bytes.data()) : by_columns ? b_columns.data() : b.data(), c.data(),
                       a_zero.data(), b_zero.data(), bias.data()};
   for (int64_t begin = 0, units = i8_units(p); begin < units;) {
     const int64_t end = random.coin() ? units : random.in(begin + 1, units);
