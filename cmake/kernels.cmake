@@ -8,7 +8,8 @@ function(ingot_kernels folder)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${folder}/../graph/expr.h ${folder}/../base/*.h)
   set(out ${CMAKE_BINARY_DIR}/kernels)
-  set(flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -ffp-contract=fast -fno-math-errno -fno-trapping-math
+  # integers wrap (-fwrapv)
+  set(flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -fwrapv -ffp-contract=fast -fno-math-errno -fno-trapping-math
       -fvisibility=hidden -Wall -Wno-psabi -Wno-pass-failed -I${folder}/.. -I${CMAKE_BINARY_DIR}/generated)
   set(all_bitcode "")
   set(all_objects "")

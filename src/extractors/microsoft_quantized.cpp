@@ -67,8 +67,7 @@ void gemm(Rewriter& r) {
   if (r.node.has_input(6)) {
     TensorId unit = r.emit("Mul", {r.need_input(1), r.need_input(4)});
     if (alpha != 1) unit = r.emit("Mul", {unit, r.scalar_like(alpha, r.need_input(1), "alpha")});
-    const TensorId c = r.emit("Cast", {r.input(6)}, {{"to", static_cast<int64_t>(DType::F32)}});
-    operands.push_back(r.emit("Mul", {c, unit}));
+    operands.push_back(r.emit("DequantizeLinear", {r.input(6), unit}, {{"axis", int64_t{-1}}}));
   }
   const AttributeMap attrs = {
       {"alpha", alpha}, {"transA", r.node.get_int("transA", 0)}, {"transB", r.node.get_int("transB", 0)}};

@@ -24,23 +24,22 @@ bool is_whole(const Expr& e, const ExprInstr& i) {
          is_integer(e.code[static_cast<size_t>(i.args[0])].dtype);
 }
 
-// cast_u8(clip(add(round(x), z), 0, 255)) -> quantize_u8(x, z) for whole z, and the same for i8: rounding, saturating and
-// narrowing at once.
-ExprInstr as_quantize(const Expr& e, ExprInstr i) {
+// cast_u8(clip(add(round(x), z), 0, 255)) -> quantize_u8(x, z) for whole z, which is 0 without add, and the same for i8:
+// rounding, saturating and narrowing at once.
+ExprInstr as_quantize(Expr& e, ExprInstr i) {
   auto at = [&](int k) -> const ExprInstr& { return e.code[static_cast<size_t>(k)]; };
   if (i.op != "cast_u8" && i.op != "cast_i8") return i;
   const bool is_signed = i.op == "cast_i8";
   const ExprInstr& clip = at(i.args[0]);
   const double low = is_signed ? -128 : 0;
   if (clip.op != "clip" || !is_constant(at(clip.args[1]), low) || !is_constant(at(clip.args[2]), low + 255)) return i;
-  const ExprInstr& add = at(clip.args[0]);
-  if (add.op != "add") return i;
+  const ExprInstr sum = at(clip.args[0]);
+  const std::string op = is_signed ? "quantize_i8" : "quantize_u8";
+  if (sum.op == "round") return {i.kind, i.dtype, 0, 0, op, {sum.args[0], e.constant(0, sum.dtype)}};
+  if (sum.op != "add") return i;
   for (size_t k = 0; k < 2; k++)
-    if (at(add.args[k]).op == "round" && is_whole(e, at(add.args[1 - k]))) {
-      i.op = is_signed ? "quantize_i8" : "quantize_u8";
-      i.args = {at(add.args[k]).args[0], add.args[1 - k]};
-      return i;
-    }
+    if (at(sum.args[k]).op == "round" && is_whole(e, at(sum.args[1 - k])))
+      return {i.kind, i.dtype, 0, 0, op, {at(sum.args[k]).args[0], sum.args[1 - k]}};
   return i;
 }
 

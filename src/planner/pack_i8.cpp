@@ -1,7 +1,6 @@
 #include "planner/pack_i8.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 
@@ -40,27 +39,34 @@ bool fit(Sums a, Sums b) {
   return (halves[0] | halves[1]) == 0;
 }
 
+// A word of each of 4 columns: 4 neighbours along K.
 struct Word {
   int32_t index = 0;  // in the block
-  std::array<std::array<int8_t, 4>, kColumns> w{};
-  std::array<Sums, kI8Orders> sums{};
-  std::array<bool, kI8Orders> safe{};
+  int8_t w[kColumns][4] = {};
+  Sums sums[kI8Orders] = {};
+  bool safe[kI8Orders] = {};
   int weight = 0;  // the largest sum in the better order
   int order = 0;   // chosen
 };
 
 void measure(Word& word) {
+  using Weights = int8_t __attribute__((ext_vector_type(16)));
+  Weights all;
+  std::memcpy(&all, word.w, sizeof all);
+  const Weights zero = 0;
+  // -128 has no positive counterpart in 8 bits: as an unsigned number it is right.
+  const Sums positive = __builtin_bit_cast(Sums, all > zero ? all : zero);
+  const Sums negative = __builtin_bit_cast(Sums, Weights(zero - (all < zero ? all : zero)));
+  // What is added to what in the two orders, 0+1 2+3 and 0+2 1+3, of the positive parts and then of the negative ones.
+  const Sums parts[kI8Orders][2] = {
+      {__builtin_shufflevector(positive, negative, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
+       __builtin_shufflevector(positive, negative, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)},
+      {__builtin_shufflevector(positive, negative, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29),
+       __builtin_shufflevector(positive, negative, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31)}};
   word.weight = 255;
   for (int v = 0; v < kI8Orders; v++) {
-    int most = 0;
-    for (int64_t j = 0; j < kColumns; j++)
-      for (int64_t h = 0; h < 2; h++) {
-        const int a = word.w[j][kOrder[v][2 * h]], b = word.w[j][kOrder[v][2 * h + 1]];
-        const int positive = std::max(a, 0) + std::max(b, 0), negative = std::max(-a, 0) + std::max(-b, 0);
-        word.sums[v][2 * j + h] = static_cast<uint8_t>(std::min(positive, 255));
-        word.sums[v][8 + 2 * j + h] = static_cast<uint8_t>(std::min(negative, 255));
-        most = std::max({most, positive, negative});
-      }
+    word.sums[v] = __builtin_elementwise_add_sat(parts[v][0], parts[v][1]);
+    const int most = __builtin_reduce_max(word.sums[v]);
     word.safe[v] = most <= kLimit;
     word.weight = std::min(word.weight, most);
   }
@@ -69,6 +75,7 @@ void measure(Word& word) {
 // Words of 4 columns in a block of K, each safe in at least one order.
 std::vector<Word> safe_words(const I8Matrix& b, int64_t column, int64_t start, int64_t end) {
   std::vector<Word> out;
+  out.reserve(static_cast<size_t>(end - start) * 2);
   for (int64_t i = start; i < end; i++) {
     Word word;
     word.index = static_cast<int32_t>(i - start);
@@ -81,10 +88,11 @@ std::vector<Word> safe_words(const I8Matrix& b, int64_t column, int64_t start, i
       continue;
     }
     Word half = word;  // two halves of at most 64 each are always safe
-    for (auto& row : half.w)
-      for (int8_t& x : row) x = static_cast<int8_t>(x / 2);
     for (int64_t j = 0; j < kColumns; j++)
-      for (int64_t part = 0; part < 4; part++) word.w[j][part] = static_cast<int8_t>(word.w[j][part] - half.w[j][part]);
+      for (int64_t part = 0; part < 4; part++) {
+        half.w[j][part] = static_cast<int8_t>(word.w[j][part] / 2);
+        word.w[j][part] = static_cast<int8_t>(word.w[j][part] - half.w[j][part]);
+      }
     measure(half);
     measure(word);
     out.push_back(half);
@@ -93,9 +101,10 @@ std::vector<Word> safe_words(const I8Matrix& b, int64_t column, int64_t start, i
   return out;
 }
 
-// Two words whose products may be added in 16 bits; second < 0: the word stands alone.
+// Two words whose products may be added in 16 bits; no second: the word stands alone.
 struct Pair {
-  int first, second;
+  const Word* first;
+  const Word* second;
 };
 
 bool choose_orders(Word& a, Word& b) {
@@ -111,24 +120,25 @@ bool choose_orders(Word& a, Word& b) {
 
 // Heavy words first, each with the heaviest that fits it.
 std::vector<Pair> pair_up(std::vector<Word>& words) {
-  std::sort(words.begin(), words.end(), [](const Word& a, const Word& b) {
-    return std::pair(-a.weight, a.index) < std::pair(-b.weight, b.index);
-  });
+  std::vector<Word*> left;
+  for (Word& w : words) left.push_back(&w);
+  std::sort(left.begin(), left.end(),
+            [](const Word* a, const Word* b) { return std::pair(-a->weight, a) < std::pair(-b->weight, b); });
   std::vector<Pair> out;
-  std::vector<bool> used(words.size());
-  for (size_t i = 0; i < words.size(); i++) {
-    if (used[i]) continue;
-    int found = -1;
-    for (size_t j = i + 1; j < words.size() && found < 0; j++)
-      if (!used[j] && choose_orders(words[i], words[j])) found = static_cast<int>(j);
-    if (found < 0)
-      words[i].order = words[i].safe[0] ? 0 : 1;
-    else
-      used[static_cast<size_t>(found)] = true;
-    out.push_back({static_cast<int>(i), found});
+  for (size_t i = 0; i < left.size(); i++) {
+    Word* first = left[i];
+    size_t j = i + 1;
+    while (j < left.size() && !choose_orders(*first, *left[j])) j++;
+    if (j == left.size()) {
+      first->order = first->safe[0] ? 0 : 1;
+      out.push_back({first, nullptr});
+    } else {
+      out.push_back({first, left[j]});
+      left.erase(left.begin() + static_cast<std::ptrdiff_t>(j));
+    }
   }
-  std::sort(out.begin(), out.end(), [&](const Pair& a, const Pair& b) {
-    return words[static_cast<size_t>(a.first)].index < words[static_cast<size_t>(b.first)].index;
+  std::sort(out.begin(), out.end(), [](const Pair& a, const Pair& b) {
+    return std::pair(a.first->index, a.first) < std::pair(b.first->index, b.first);
   });
   return out;
 }
@@ -140,17 +150,18 @@ struct Program {
   void add(const Word& word, bool zero) {
     offsets.push_back(static_cast<uint16_t>((word.index * kI8Orders + word.order) * 4 * kI8TileRows));
     for (const auto& row : word.w)
-      for (int part : kOrder[word.order]) weights.push_back(zero ? int8_t(0) : row[static_cast<size_t>(part)]);
+      for (int part : kOrder[word.order]) weights.push_back(zero ? int8_t(0) : row[part]);
   }
 };
 
 Program make_program(const I8Matrix& b, int64_t column, int64_t start, int64_t end) {
   std::vector<Word> words = safe_words(b, column, start, end);
   Program p;
+  p.offsets.reserve(words.size() * 2);
+  p.weights.reserve(words.size() * 32);
   for (const Pair& pair : pair_up(words)) {
-    const Word& first = words[static_cast<size_t>(pair.first)];
-    p.add(first, false);
-    p.add(pair.second < 0 ? first : words[static_cast<size_t>(pair.second)], pair.second < 0);
+    p.add(*pair.first, false);
+    p.add(pair.second ? *pair.second : *pair.first, pair.second == nullptr);
   }
   return p;
 }
@@ -171,9 +182,15 @@ class Blob {
 
 std::vector<int32_t> column_sums(const I8Matrix& b, I8Form form) {
   std::vector<int32_t> out(static_cast<size_t>(div_up(b.n, kI8ChunkColumns) * kI8ChunkColumns));
-  for (int64_t n = 0; n < b.n; n++)
-    for (int64_t k = 0; k < b.runs * b.run_bytes; k++)
-      out[static_cast<size_t>(n)] += form == kI8Chained || b.is_signed ? weight(b, k, n) : b.at(k, n);
+  const bool as_weights = form == kI8Chained || b.is_signed;
+  auto add = [&](int64_t k, int64_t n) { out[static_cast<size_t>(n)] += as_weights ? weight(b, k, n) : b.at(k, n); };
+  const int64_t depth = b.runs * b.run_bytes;
+  if (b.column_stride == 1)  // in the order of memory
+    for (int64_t k = 0; k < depth; k++)
+      for (int64_t n = 0; n < b.n; n++) add(k, n);
+  else
+    for (int64_t n = 0; n < b.n; n++)
+      for (int64_t k = 0; k < depth; k++) add(k, n);
   return out;
 }
 
@@ -219,11 +236,11 @@ Chained make_chained(const I8Matrix& b) {
                               make_program(b, first + g * kColumns, i8_block_start(words, blocks, block),
                                            i8_block_start(words, blocks, block + 1)));
       // Loops of equal length in a row: their ends are predicted.
-      std::stable_sort(programs.begin(), programs.end(),
-                       [](const auto& x, const auto& y) { return x.second.pairs() < y.second.pairs(); });
+      std::sort(programs.begin(), programs.end(), [](const auto& x, const auto& y) {
+        return std::pair(x.second.pairs(), x.first) < std::pair(y.second.pairs(), y.first);
+      });
       for (const auto& [group, p] : programs) {
-        out.programs.push_back(
-            {static_cast<int32_t>(out.offsets.size() / 2), static_cast<int32_t>(p.pairs()), group});
+        out.programs.push_back({static_cast<int32_t>(out.offsets.size() / 2), static_cast<int32_t>(p.pairs()), group});
         out.offsets.insert(out.offsets.end(), p.offsets.begin(), p.offsets.end());
         out.weights.insert(out.weights.end(), p.weights.begin(), p.weights.end());
       }
@@ -249,6 +266,13 @@ bool worth_chaining(const I8Matrix& b, const Chained& c) {
 }
 
 }  // namespace
+
+I8Matrix i8_matrix(const uint8_t* data, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride,
+                   bool is_signed) {
+  I8Matrix m{n, 1, k, is_signed, data, {}, column_stride};
+  for (int64_t i = 0; i < k; i++) m.k_offset.push_back(i * row_stride);
+  return m;
+}
 
 PackedI8 pack_i8(const I8Matrix& b, I8Form form) {
   return form == kI8Chained ? finish_chained(b, make_chained(b)) : pack_pairs(b);

@@ -1,7 +1,6 @@
 // Packs a constant matrix of 8-bit integers for ingot_gemm_i8 (kernels/gemm_i8.h says how it is laid out).
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "kernels/gemm_i8.h"
@@ -12,8 +11,16 @@ namespace ingot {
 struct I8Matrix {
   int64_t n = 0, runs = 1, run_bytes = 0;
   bool is_signed = true;
-  std::function<uint8_t(int64_t k, int64_t column)> at;  // the byte as it is stored
+  const uint8_t* data = nullptr;   // as it is stored: number k of a column at data[column * column_stride + k_offset[k]]
+  std::vector<int64_t> k_offset;
+  int64_t column_stride = 0;
+
+  uint8_t at(int64_t k, int64_t column) const {
+    return data[column * column_stride + k_offset[static_cast<size_t>(k)]];
+  }
 };
+// B[k][n] with strides in bytes.
+I8Matrix i8_matrix(const uint8_t* data, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride, bool is_signed);
 
 struct PackedI8 {
   kernel::I8Form form = kernel::kI8Pairs;

@@ -115,19 +115,17 @@ std::vector<I8Matrix> integer_matrices(const Graph& g, const Node& node) {
     const int64_t n = dims[transposed ? 0 : 1], k = dims[transposed ? 1 : 0];
     const int64_t row = transposed ? 1 : n, col = transposed ? k : 1;
     if (!one_or_none(g, node, 3) && !g.info(node.inputs[3]).shape->back().is(n)) return {};
-    return {{n, 1, k, is_signed, [=](int64_t i, int64_t j) { return bytes[i * row + j * col]; }}};
+    return {i8_matrix(bytes, k, n, row, col, is_signed)};
   }
   const int64_t groups = node.get_int("group", 1);
   if (dims.size() < 3 || !is_grouped_product(groups, dims)) return {};
   const FilterRuns f = filter_runs(window_of(node, dims.size() - 2, {dims.begin() + 2, dims.end()}), groups, dims);
   const int64_t channels = dims[1], columns = dims[0] / groups, runs = f.runs[0] * f.runs[1] * f.runs[2];
   const int64_t taps = c->elements() / (dims[0] * channels);
+  I8Matrix m{columns, runs, f.run_bytes, is_signed, bytes, {}, channels * taps};
+  for (int64_t k = 0; k < channels * taps; k++) m.k_offset.push_back(k % channels * taps + k / channels);
   std::vector<I8Matrix> out;
-  for (int64_t group = 0; group < groups; group++)
-    out.push_back({columns, runs, f.run_bytes, is_signed, [=](int64_t k, int64_t column) {
-                     const int64_t tap = k / channels, channel = k % channels;
-                     return bytes[((group * columns + column) * channels + channel) * taps + tap];
-                   }});
+  for (int64_t group = 0; group < groups; group++, m.data += columns * m.column_stride) out.push_back(m);
   return out;
 }
 

@@ -82,8 +82,7 @@ void check(const Shape& s, Random& random) {
 
   PackedI8 packed;
   if (s.form)
-    packed = pack_i8({s.n, 1, s.k, s.b_signed, [&](int64_t k, int64_t n) { return b[static_cast<size_t>(k * s.n + n)]; }},
-                     static_cast<I8Form>(s.form));
+    packed = pack_i8(i8_matrix(b.data(), s.k, s.n, s.n, 1, s.b_signed), static_cast<I8Form>(s.form));
   constexpr int32_t kBefore = 0x5a5a5a5a;
   std::vector<int32_t> c(static_cast<size_t>(s.m * s.n + 1), kBefore);
   const I8Scratch size = i8_scratch(p);
@@ -151,7 +150,7 @@ TEST(GemmI8, FormByWeights) {
   for (Values values : {kGaussian, kExtreme}) {
     std::vector<uint8_t> b(64 * 512);
     for (auto& x : b) x = random_byte(random, values, true);
-    const PackedI8 packed = pack_i8({64, 1, 512, true, [&](int64_t k, int64_t n) { return b[static_cast<size_t>(k * 64 + n)]; }});
+    const PackedI8 packed = pack_i8(i8_matrix(b.data(), 512, 64, 64, 1, true));
     EXPECT_EQ(packed.form, values == kGaussian ? kI8Chained : kI8Pairs);
   }
 }
