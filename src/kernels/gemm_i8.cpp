@@ -490,22 +490,25 @@ INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t colum
                    out_column, lanes, x.call->program);
 }
 
+// The sums of 16 rows, a strip of columns at a time: from columns of rows to rows of columns, then to the epilogue, in a
+// loop that keeps the epilogue's constants in registers.
 INGOT_INLINE void finish_block(const I8Call& x, int64_t row) {
-  for (int64_t r = 0; r < kI8TileRows; r += kLanes)
-    for (int64_t c = 0; c < x.columns; c += kLanes) {
-      VI v[kLanes];
-      INGOT_UNROLL for (int i = 0; i < kLanes; i++) v[i] = load(x.acc + (c + i) * kI8TileRows + r);
-      transpose_words(v);
-      const int64_t rows = x.rows - row - r, lanes = min_of(kLanes, x.columns - c);
-      if (rows >= kLanes && lanes == kLanes) {
-        INGOT_UNROLL for (int i = 0; i < kLanes; i++) finish_row(x, v[i], row + r + i, c, kLanes);
-      } else {
-        int32_t part[kLanes][kLanes];
-        INGOT_UNROLL for (int i = 0; i < kLanes; i++) store(part[i], v[i]);
-#pragma clang loop unroll(disable)
-        for (int64_t i = 0; i < kLanes && i < rows; i++) finish_row(x, load(part[i]), row + r + i, c, lanes);
+  constexpr int64_t kStrip = 32;
+  int32_t strip[kI8TileRows][kStrip];
+  const int64_t rows = min_of(kI8TileRows, x.rows - row);
+  for (int64_t first = 0; first < x.columns; first += kStrip) {
+    const int64_t columns = min_of(kStrip, x.columns - first);
+    for (int64_t c = 0; c < columns; c += kLanes)
+      for (int64_t r = 0; r < kI8TileRows; r += kLanes) {
+        VI v[kLanes];
+        INGOT_UNROLL for (int i = 0; i < kLanes; i++) v[i] = load(x.acc + (first + c + i) * kI8TileRows + r);
+        transpose_words(v);
+        INGOT_UNROLL for (int i = 0; i < kLanes; i++) store(strip[r + i] + c, v[i]);
       }
-    }
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t c = 0; c < columns; c += kLanes)
+        finish_row(x, load(strip[r] + c), row + r, first + c, min_of(kLanes, columns - c));
+  }
 }
 
 template <int64_t Form>
