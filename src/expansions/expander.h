@@ -42,6 +42,7 @@ class Expander {
   int64_t rank(TensorId t) const { return static_cast<int64_t>(shape(t).size()); }
   int64_t number(TensorId, int64_t axis) const;     // the size of an axis
   int64_t axis(int64_t value, int64_t rank) const;  // from the front; InvalidModel outside
+  const TensorInfo& info(TensorId) const;
 
   // Nodes. Operands of kNoTensor at the end are left out.
   TensorId emit(const std::string& op, std::vector<TensorId> inputs, std::map<std::string, Attribute> attrs = {});
@@ -85,7 +86,6 @@ class Expander {
 
  private:
   friend class GraphExpansion;
-  const TensorInfo& info(TensorId) const;
   std::optional<std::pair<TensorId, int64_t>> operand_axis(const Dim&) const;
   void finish(std::vector<Node>& out);
 

@@ -2,6 +2,7 @@
 //   Y = saturate( round( ((A - a_zero) (B - b_zero) + bias) * (a_scale b_scale / y_scale) ) + y_zero )
 // Products of 8-bit floats are those of the numbers they stand for.
 #include "expansions/expander.h"
+#include "ops/quantize.h"
 
 namespace ingot {
 namespace {
@@ -28,6 +29,7 @@ void check_types(const Expander& e) {
     const DType t = e.dtype(e.in(i));
     e.require(is_float(t) && bits(t) >= 16 && t != DType::F64, "operand {} is {}, expected a scale of f32, f16 or bf16",
               i, name(t));
+    if (auto wrong = wrong_scale(e.info(e.in(i)))) e.fail(ErrorKind::InvalidModel, "operand {}: {}", i, *wrong);
   }
 }
 

@@ -390,8 +390,9 @@ struct I8Call {
   const int32_t* colsum;
 };
 
+template <int64_t Form>
 INGOT_INLINE bool needs_row_sums(const GemmI8Params& p) {
-  return p.b_zero != kNoZero || (p.form == kI8Chained && !p.b_signed);
+  return p.b_zero != kNoZero || (Form == kI8Chained && !p.b_signed);
 }
 // Is the block of 16 rows from `row` of the group on the last one, with few rows in it?
 INGOT_INLINE bool is_few_rows(const I8Call& x, int64_t row) {
@@ -405,7 +406,7 @@ INGOT_INLINE void pack_group(I8Call& x) {
   for (int64_t r = 0; r < x.rows; r += kI8TileRows) {
     const I8Rows rows = rows_of(x.p, x.a, x.first_row + r);
     if (!is_few_rows(x, r)) {
-      pack_block<Form>(x.p, rows, x.packed_a + r * bytes, x.row_sums + r, needs_row_sums(x.p));
+      pack_block<Form>(x.p, rows, x.packed_a + r * bytes, x.row_sums + r, needs_row_sums<Form>(x.p));
       continue;
     }
     for (int64_t i = r; i < x.rows; i++)
@@ -469,15 +470,16 @@ INGOT_INLINE int32_t zero_at(const void* zeros, int64_t kind, int64_t i, bool is
 }
 
 // Takes the zero points out of sums of `lanes` columns from `column` (of the chunk) on, and hands them to the epilogue.
+template <int64_t Form>
 INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t column, int64_t lanes) {
   const GemmI8Params& p = x.p;
-  const bool chained = p.form == kI8Chained;
+  constexpr bool chained = Form == kI8Chained;
   const int64_t in_matrix = x.first_row + row, in_b = x.first_column + column;
   const int64_t out_row = x.entry * p.entry_row + in_matrix, out_column = x.entry * p.entry_col + in_b;
   const int32_t a_zero =
       zero_at(x.call->operand[3], p.a_zero, out_row, p.a_signed) + (chained && p.a_signed ? 128 : 0);
   if (p.a_zero != kNoZero || (chained && p.a_signed)) sum -= load(x.colsum + column) * a_zero;
-  if (needs_row_sums(p)) {
+  if (needs_row_sums<Form>(p)) {
     const auto depth = int32_t(p.runs[0] * p.runs[1] * p.runs[2] * p.run_bytes);
     const int32_t shift = chained && !p.b_signed ? 128 : 0;
     VI b_zero = VI(zero_at(x.call->operand[4], p.b_zero == kZeroPerColumn ? kNoZero : p.b_zero, 0, p.b_signed) - shift);
@@ -492,6 +494,7 @@ INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t colum
 
 // The sums of 16 rows, a strip of columns at a time: from columns of rows to rows of columns, then to the epilogue, in a
 // loop that keeps the epilogue's constants in registers.
+template <int64_t Form>
 INGOT_INLINE void finish_block(const I8Call& x, int64_t row) {
   constexpr int64_t kStrip = 32;
   int32_t strip[kI8TileRows][kStrip];
@@ -507,7 +510,7 @@ INGOT_INLINE void finish_block(const I8Call& x, int64_t row) {
       }
     for (int64_t r = 0; r < rows; r++)
       for (int64_t c = 0; c < columns; c += kLanes)
-        finish_row(x, load(strip[r] + c), row + r, first + c, min_of(kLanes, columns - c));
+        finish_row<Form>(x, load(strip[r] + c), row + r, first + c, min_of(kLanes, columns - c));
   }
 }
 
@@ -516,19 +519,20 @@ INGOT_INLINE void chunk_product(const I8Call& x, const I8Chunk& chunk) {
   for (int64_t row = 0; row < x.rows; row += kI8TileRows) {
     if (!is_few_rows(x, row)) {
       accumulate_rows<Form, false>(x, chunk, row);
-      finish_block(x, row);
+      finish_block<Form>(x, row);
       continue;
     }
     for (int64_t r = row; r < x.rows; r++) {
       accumulate_rows<Form, true>(x, chunk, r);
       for (int64_t c = 0; c < x.columns; c += kLanes)
-        finish_row(x, load(x.acc + c), r, c, min_of(kLanes, x.columns - c));
+        finish_row<Form>(x, load(x.acc + c), r, c, min_of(kLanes, x.columns - c));
     }
   }
 }
 
 template <int64_t Form>
-INGOT_LATE void gemm_i8(const KernelCall* call, const GemmI8Params& p) {
+INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
+  const GemmI8Params& p = *reinterpret_cast<const GemmI8Params*>(call->param);
   const I8Scratch at = i8_scratch(p);
   auto* scratch = static_cast<uint8_t*>(call->scratch);
   I8Call x{p, call, scratch + at.a, reinterpret_cast<int32_t*>(scratch + at.row_sums),
@@ -560,16 +564,16 @@ INGOT_LATE void gemm_i8(const KernelCall* call, const GemmI8Params& p) {
       chunk_product<Form>(x, {nullptr, nullptr, nullptr, words});
     }
   }
+  return kOk;
 }
 
 }  // namespace ingot::kernel
 
-extern "C" ingot::KernelStatus ingot_gemm_i8(const ingot::KernelCall* call) {
-  using namespace ingot::kernel;
-  const GemmI8Params& p = *reinterpret_cast<const GemmI8Params*>(call->param);
-  if (p.form == kI8Chained)
-    gemm_i8<kI8Chained>(call, p);
-  else
-    gemm_i8<kI8Pairs>(call, p);
-  return ingot::kOk;
+extern "C" {
+ingot::KernelStatus ingot_gemm_i8_chained(const ingot::KernelCall* call) {
+  return ingot::kernel::gemm_i8<ingot::kernel::kI8Chained>(call);
+}
+ingot::KernelStatus ingot_gemm_i8_pairs(const ingot::KernelCall* call) {
+  return ingot::kernel::gemm_i8<ingot::kernel::kI8Pairs>(call);
+}
 }

@@ -29,7 +29,7 @@ enum I8Form : int64_t { kI8Chained = 1, kI8Pairs = 2 };
 enum I8Zero : int64_t { kNoZero = 0, kOneZero = 1, kZeroPerRow = 2, kZeroPerColumn = 2 };
 
 struct GemmI8Params {
-  int64_t form;            // I8Form
+  int64_t form;            // I8Form, which each kernel has one of
   int64_t b_packed;        // 1: as of planner/pack_i8.h; 0: plain with any strides, kI8Pairs only
   int64_t a_signed;        // A is i8
   int64_t b_signed;        // B is i8
@@ -107,6 +107,11 @@ INGOT_INLINE I8Scratch i8_scratch(const GemmI8Params& p) {
   return s;
 }
 
-INGOT_KERNEL(ingot_gemm_i8);
+INGOT_KERNEL(ingot_gemm_i8_chained);
+INGOT_KERNEL(ingot_gemm_i8_pairs);
+
+INGOT_INLINE const Kernel& i8_kernel(int64_t form) {
+  return form == kI8Chained ? ingot_gemm_i8_chained_kernel : ingot_gemm_i8_pairs_kernel;
+}
 
 }  // namespace ingot::kernel

@@ -3,6 +3,8 @@
 // kernel.
 #include "ops/quantize.h"
 
+#include <cmath>
+
 #include "kernels/quantize.h"
 #include "ops/layout.h"
 #include "ops/reduce.h"
@@ -46,6 +48,7 @@ Granularity granularity(const Node& node, size_t x_rank, size_t s_rank, bool one
 bool may_equal(const Dim& a, const Dim& b) { return !a.is_const() || !b.is_const() || a == b; }
 
 void check_scale(const InferContext& ctx) {
+  if (auto wrong = wrong_scale(ctx.in(1))) ctx.fail("{}", *wrong);
   const Shape &x = ctx.shape(0), &s = ctx.shape(1);
   if (ctx.has(2)) {
     const Shape& z = ctx.shape(2);
@@ -234,6 +237,15 @@ void lower_dynamic(LowerContext& ctx) {
 
 bool in_quantized_expressions(DType t) {
   return t == DType::U8 || t == DType::I8 || t == DType::U16 || t == DType::I16;
+}
+
+std::optional<std::string> wrong_scale(const TensorInfo& info) {
+  if (!info.constant || info.dtype != DType::F32) return std::nullopt;
+  const auto numbers = info.constant->as<float>();
+  for (size_t i = 0; i < numbers.size(); i++)
+    if (!(numbers[i] > 0) || std::isinf(numbers[i]))
+      return fmt::format("scale {} is {}, expected a positive number", i, numbers[i]);
+  return std::nullopt;
 }
 
 int quantized(Expr& e, int x, int z, DType to) {

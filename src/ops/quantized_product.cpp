@@ -3,7 +3,7 @@
 // may be of any type; the first has transB, the second channels_last. B may be packed ahead: attributes "packed", an
 // I8Form, and "packed_shape", the dims it had.
 //
-// What ingot_gemm_i8 does not take (zero points of other shapes, depthwise filters) is centred into i32 temporaries and
+// What ingot_gemm_i8_* do not take (zero points of other shapes, depthwise filters) is centred into i32 temporaries and
 // multiplied by the kernels for that type.
 #include "ops/quantized_product.h"
 
@@ -130,7 +130,7 @@ Operand accumulators(LowerContext& ctx, const Result& r) {
   return r.expr.results.empty() ? r.operand : ctx.shared_temporary(byte_size(DType::I32, product_of(r.dims)));
 }
 
-// --- with ingot_gemm_i8 ---
+// --- with ingot_gemm_i8_chained and ingot_gemm_i8_pairs ---
 
 bool known_zero(const TensorInfo& info) {
   const ConstantPtr& c = info.constant;
@@ -173,7 +173,7 @@ void emit_gemm(LowerContext& ctx, GemmI8Params p, Operand a, const Result& r) {
   p.extras = fused ? static_cast<int64_t>(r.extras.size()) : 0;
   p.row_groups = kernel::i8_row_groups(p.m);
   const Operand target = fused ? r.operand : accumulators(ctx, r);
-  Step& s = ctx.step(kernel::ingot_gemm_i8_kernel);
+  Step& s = ctx.step(kernel::i8_kernel(p.form));
   s.operands = {a, ctx.input(kB), target, ctx.input(kAZero), ctx.input(kBZero)};
   if (fused)
     for (const DenseOperand& e : r.extras) s.operands.push_back(e.operand);

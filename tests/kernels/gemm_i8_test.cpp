@@ -93,7 +93,7 @@ void check(const Shape& s, Random& random) {
   for (int64_t begin = 0, units = i8_units(p); begin < units;) {
     const int64_t end = random.coin() ? units : random.in(begin + 1, units);
     KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch};
-    ASSERT_EQ(ingot_gemm_i8(&call), kOk);
+    ASSERT_EQ((p.form == kI8Chained ? ingot_gemm_i8_chained : ingot_gemm_i8_pairs)(&call), kOk);
     begin = end;
   }
   EXPECT_EQ(scratch[size.total], 0xcd) << "scratch overrun";
