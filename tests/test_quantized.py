@@ -1,0 +1,296 @@
+"""Quantized models: products of integers are exact, and QDQ, QLinear, QOperator and dynamic forms agree."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+import yaml
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+
+import ingot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+RANDOM = np.random.default_rng(11)
+BYTE_TYPES = [np.uint8, np.int8]
+
+
+def model_of(nodes: list[Any], inputs: dict[str, Any], output: str, constants: dict[str, Any], opset: int = 21) -> bytes:
+    """A model with these nodes; inputs are arrays whose types and shapes are taken."""
+
+    def port(name: str, x: Any) -> Any:
+        return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+
+    graph = helper.make_graph(
+        nodes,
+        "quantized",
+        [port(k, v) for k, v in inputs.items()],
+        [helper.make_empty_tensor_value_info(output)],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return bytes(onnx.shape_inference.infer_shapes(model).SerializeToString())
+
+
+def run(model: bytes, inputs: dict[str, Any], tmp_path: Path, **options: Any) -> NDArray[Any]:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model)
+    return next(iter(ingot.compile(path, **options).inference(inputs).values()))
+
+
+def whole_range(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    limits = np.iinfo(dtype)
+    return RANDOM.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("a_type", BYTE_TYPES)
+@pytest.mark.parametrize("b_type", BYTE_TYPES)
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("march", ["x86-64-v2", "x86-64-v3"])
+def test_matmul_integer_is_exact(a_type: Any, b_type: Any, constant: bool, march: str, tmp_path: Path) -> None:
+    for m, k, n in [(1, 20000, 5), (3, 768, 70), (17, 333, 129), (64, 64, 64), (49, 3000, 9)]:
+        a, b = whole_range((m, k), a_type), whole_range((k, n), b_type)
+        a_zero, b_zero = whole_range((), a_type), whole_range((n,), b_type)
+        operands = {"a": a, "b": b, "az": a_zero, "bz": b_zero}
+        inputs = {"a": a} if constant else {"a": a, "b": b, "az": a_zero}
+        constants = {name: x for name, x in operands.items() if name not in inputs}
+        node = helper.make_node("MatMulInteger", ["a", "b", "az", "bz"], ["y"])
+        y = run(model_of([node], inputs, "y", constants), inputs, tmp_path, march=march)
+        expected = (a.astype(np.int64) - a_zero.astype(np.int64)) @ (b.astype(np.int64) - b_zero.astype(np.int64))
+        np.testing.assert_array_equal(y, expected.astype(np.int32))
+
+
+CONVOLUTIONS = [
+    {"x": (1, 8, 14, 14), "w": (16, 8, 3, 3), "pads": [1, 1, 1, 1]},
+    {"x": (2, 16, 9, 11), "w": (24, 16, 1, 1), "strides": [2, 2]},
+    {"x": (1, 3, 32, 32), "w": (8, 3, 7, 7), "pads": [3, 3, 3, 3], "strides": [2, 2]},
+    {"x": (1, 12, 10, 10), "w": (12, 1, 3, 3), "group": 12, "pads": [1, 1, 1, 1]},
+    {"x": (1, 16, 8, 8), "w": (32, 8, 3, 3), "group": 2, "dilations": [2, 2]},
+    {"x": (1, 5, 40), "w": (7, 5, 5), "pads": [2, 2]},
+    {"x": (1, 4, 6, 7, 8), "w": (9, 4, 3, 2, 3), "pads": [1, 0, 1, 1, 1, 1], "strides": [1, 2, 1]},
+    {"x": (1, 8, 14, 14), "w": (16, 8, 3, 3), "auto_pad": "SAME_UPPER", "strides": [2, 2]},
+]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda c: "x".join(map(str, c["w"])))
+@pytest.mark.parametrize("x_type", BYTE_TYPES)
+@pytest.mark.parametrize("w_type", BYTE_TYPES)
+def test_conv_integer_is_exact(case: dict[str, Any], x_type: Any, w_type: Any, tmp_path: Path) -> None:
+    attributes = {name: value for name, value in case.items() if name not in "xw"}
+    x, w = whole_range(case["x"], x_type), whole_range(case["w"], w_type)
+    x_zero, w_zero = whole_range((), x_type), whole_range((w.shape[0],), w_type)
+    node = helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["y"], **attributes)
+    y = run(model_of([node], {"x": x}, "y", {"w": w, "xz": x_zero, "wz": w_zero}), {"x": x}, tmp_path)
+    # The same in double, which is exact here; padding is with the zero point, so with 0 of the centred image.
+    centred = w.astype(np.float64) - w_zero.astype(np.float64).reshape(-1, *[1] * (w.ndim - 1))
+    plain = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
+    image = x.astype(np.float64) - float(x_zero)
+    expected = run(model_of([plain], {"x": image}, "y", {"w": centred}), {"x": image}, tmp_path)
+    np.testing.assert_array_equal(y, expected.astype(np.int32))
+
+
+class Samples(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, samples: Iterable[dict[str, Any]]) -> None:
+        self.samples = iter(samples)
+
+    def get_next(self) -> dict[str, Any] | None:
+        return next(self.samples, None)
+
+
+def exported(module: torch.nn.Module, x: torch.Tensor, path: Path) -> Path:
+    with torch.no_grad():
+        torch.onnx.export(module.eval(), (x,), path, input_names=["x"], output_names=["y"], opset_version=18, verbose=False)
+    model = onnx.load(path)
+    del model.graph.value_info[:]  # of weights too, which onnxruntime's quantizer turns around
+    onnx.save(model, path)
+    return path
+
+
+def small_net() -> torch.nn.Module:
+    """Convolutions with and without groups, a residual, poolings, a linear layer: what quantizers wrap."""
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = torch.nn.Conv2d(3, 16, 3, padding=1, stride=2)
+            self.second = torch.nn.Conv2d(16, 16, 3, padding=1)
+            self.grouped = torch.nn.Conv2d(16, 32, 3, padding=1, groups=4)
+            self.depthwise = torch.nn.Conv2d(32, 32, 3, padding=1, groups=32)
+            self.linear = torch.nn.Linear(32, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = torch.relu(self.first(x))
+            x = torch.nn.functional.max_pool2d(x, 2)
+            x = torch.relu(self.second(x) + x)
+            x = torch.relu(self.depthwise(torch.relu(self.grouped(x))))
+            return self.linear(x.mean((2, 3)))
+
+    torch.manual_seed(5)
+    return Net()
+
+
+@pytest.fixture(scope="module")
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One network, quantized by onnxruntime in every format."""
+    folder = tmp_path_factory.mktemp("quantized")
+    plain = exported(small_net(), torch.zeros(1, 3, 32, 32), folder / "plain.onnx")
+    out = {"plain": plain}
+
+    def static(name: str, form: QuantFormat, activations: QuantType, per_channel: bool) -> None:
+        random = np.random.default_rng(0)
+        samples = Samples({"x": random.standard_normal((1, 3, 32, 32), np.float32)} for _ in range(8))
+        out[name] = folder / f"{name}.onnx"
+        quantize_static(
+            plain,
+            out[name],
+            samples,
+            quant_format=form,
+            per_channel=per_channel,
+            activation_type=activations,
+            weight_type=QuantType.QInt8,
+        )
+
+    static("qdq", QuantFormat.QDQ, QuantType.QUInt8, True)
+    static("qoperator", QuantFormat.QOperator, QuantType.QUInt8, True)
+    static("qdq_tensor", QuantFormat.QDQ, QuantType.QUInt8, False)
+    static("qdq_signed", QuantFormat.QDQ, QuantType.QInt8, True)
+    out["dynamic"] = folder / "dynamic.onnx"
+    quantize_dynamic(plain, out["dynamic"], weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gemm", "Conv"])
+    return out
+
+
+def exact_session(path: Path) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    options.log_severity_level = 4
+    return ort.InferenceSession(path, options)
+
+
+def output_quantum(path: Path) -> float:
+    """The largest scale in the model bounds what one step of a quantized tensor is worth at the output."""
+    model = onnx.load(path)
+    scales = {n.input[1] for n in model.graph.node if n.op_type == "DequantizeLinear" and "y" in n.output}
+    found = [numpy_helper.to_array(t) for t in model.graph.initializer if t.name in scales]
+    return float(max(x.max() for x in found)) if found else 0.02
+
+
+@pytest.mark.parametrize("name", ["qdq", "qoperator", "qdq_tensor", "qdq_signed", "dynamic"])
+def test_onnxruntime_quantized_models(quantized: dict[str, Path], name: str) -> None:
+    graph, peer = ingot.compile(quantized[name]), exact_session(quantized[name])
+    step = output_quantum(quantized[name])
+    for _ in range(5):
+        x = RANDOM.standard_normal((1, 3, 32, 32), np.float32)
+        difference = np.abs(graph.inference([x])["y"] - peer.run(None, {"x": x})[0]).max()
+        assert difference <= step * 1.01, f"{difference / step} steps"
+
+
+def fused_operators(path: Path, folder: Path) -> list[tuple[str, str]]:
+    ingot.compile(path).save(folder)
+    nodes = yaml.safe_load((folder / "graph.yaml").read_text())["operator"].values()
+    return sorted((n["type"], str(n.get("attr", {}).get("epilogue", ""))) for n in nodes)
+
+
+def test_qdq_and_qlinear_are_one_graph(quantized: dict[str, Path], tmp_path: Path) -> None:
+    first, second = (fused_operators(quantized[name], tmp_path / name) for name in ("qdq", "qoperator"))
+    assert first == second
+    graphs = [ingot.compile(quantized[name]) for name in ("qdq", "qoperator")]
+    for _ in range(5):
+        x = RANDOM.standard_normal((1, 3, 32, 32), np.float32)
+        a, b = (g.inference([x])["y"] for g in graphs)
+        np.testing.assert_array_equal(a, b)
+
+
+def test_bytes_stay_bytes(quantized: dict[str, Path], tmp_path: Path) -> None:
+    """Between the quantized operators of the network no float tensor is stored."""
+    ingot.compile(quantized["qdq"]).save(tmp_path / "ir")
+    graph = yaml.safe_load((tmp_path / "ir" / "graph.yaml").read_text())
+    kinds = [n["type"] for n in graph["operator"].values()]
+    assert kinds.count("ConvInteger") == 4
+    assert kinds.count("MatMulInteger") == 1
+    assert not {"Conv", "MatMul", "QuantizeLinear", "DequantizeLinear"} & set(kinds)
+
+
+def test_thread_counts_agree(quantized: dict[str, Path]) -> None:
+    x = RANDOM.standard_normal((1, 3, 32, 32), np.float32)
+    one, three = (ingot.compile(quantized["qdq"], threads=n).inference([x])["y"] for n in (1, 3))
+    np.testing.assert_array_equal(one, three)
+
+
+def test_smart_turn() -> None:
+    """A Whisper encoder with static QDQ, as its package carries it: no further from the definition than onnxruntime."""
+    spec = importlib.util.find_spec("pipecat")
+    assert spec is not None
+    assert spec.origin is not None
+    path = next(Path(spec.origin).parent.glob("audio/turn/smart_turn/data/smart-turn-*-cpu.onnx"))
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    definition, exact, graph = ort.InferenceSession(path, options), exact_session(path), ingot.compile(path)
+
+    def logit(p: NDArray[Any]) -> float:
+        return float(np.log(p / (1 - p)).item())
+
+    mine, peer = [], []
+    for seed in range(4):
+        x = np.random.default_rng(seed).standard_normal((1, 80, 800)).astype(np.float32)
+        wanted = logit(definition.run(None, {"input_features": x})[0])
+        mine.append(abs(logit(graph.inference([x])["logits"]) - wanted))
+        peer.append(abs(logit(exact.run(None, {"input_features": x})[0]) - wanted))
+    assert max(mine) <= max(0.2, 1.5 * max(peer)), (mine, peer)
+
+
+BAD_PARAMETERS = {
+    "zero": (np.float32(0), np.uint8(1), "scale 0 is 0"),
+    "negative": (np.float32(-1), np.uint8(1), "scale 0 is -1"),
+    "nan": (np.float32("nan"), np.uint8(1), "scale 0 is nan"),
+    "infinite": (np.float32("inf"), np.uint8(1), "scale 0 is inf"),
+    "shape": (np.float32([1, 2]), np.uint8(1), "scale"),
+    "count": (np.float32([1, 2, 3]), np.uint8([1, 2, 3]), "axis"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_PARAMETERS)
+@pytest.mark.parametrize("op", ["QuantizeLinear", "DequantizeLinear"])
+def test_bad_quantization_parameters(kind: str, op: str, tmp_path: Path) -> None:
+    scale, zero, words = BAD_PARAMETERS[kind]
+    x = np.zeros((2, 4), np.float32 if op == "QuantizeLinear" else np.uint8)
+    model = model_of([helper.make_node(op, ["x", "s", "z"], ["y"])], {"x": x}, "y", {"s": scale, "z": zero})
+    with pytest.raises(ingot.Error, match=words):
+        run(model, {"x": x}, tmp_path)
+
+
+def test_float8_product(tmp_path: Path) -> None:
+    """QLinearMatMul of 8-bit floats multiplies the numbers they stand for."""
+    a = RANDOM.standard_normal((4, 8)).astype(np.float32)
+    b = RANDOM.standard_normal((8, 3)).astype(np.float32)
+    float8 = TensorProto.FLOAT8E4M3FN
+
+    def small(name: str, x: NDArray[Any]) -> Any:
+        return helper.make_tensor(name, float8, x.shape, x.ravel())
+
+    one = {name: numpy_helper.from_array(np.float32(1), name) for name in ("as", "bs", "ys")}
+    zero = [helper.make_tensor(name, float8, (), [0.0]) for name in ("az", "bz", "yz")]
+    graph = helper.make_graph(
+        [
+            helper.make_node("QLinearMatMul", ["a", "as", "az", "b", "bs", "bz", "ys", "yz"], ["q"]),
+            helper.make_node("Cast", ["q"], ["y"], to=TensorProto.FLOAT),
+        ],
+        "float8",
+        [],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 3])],
+        [small("a", a), small("b", b), *one.values(), *zero],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    y = run(bytes(model.SerializeToString()), {}, tmp_path)
+    assert np.abs(y - a @ b).max() < 0.35
