@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from engines import ingot_engine, onnxruntime_engine, openvino_engine
-from models import BENCH_MODELS, BenchModel
+from engines import exact_onnxruntime_engine, ingot_engine, onnxruntime_engine, openvino_engine
+from models import BENCH_MODELS, QUANTIZED_MODELS, BenchModel
 from rich.console import Console
 from rich.table import Table
 from startup import call_overhead, startup
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from engines import Run
 
 ENGINES = {"ingot": ingot_engine, "onnxruntime": onnxruntime_engine, "openvino": openvino_engine}
+# Of quantized models also: onnxruntime without saturation, and Ingot on the float model.
+PLAIN = "ingot fp32"
+QUANTIZED_ENGINES = {**ENGINES, "onnxruntime exact": exact_onnxruntime_engine, PLAIN: ingot_engine}
 console = Console(highlight=False)
 if not console.is_terminal:
     console = Console(highlight=False, width=120)
@@ -39,7 +42,8 @@ def measure(model: BenchModel, engines: list[str], threads: int, rounds: int) ->
     errors: dict[str, str] = {}
     for name in engines:
         try:
-            runs[name] = ENGINES[name](path, inputs, threads)
+            file = model.plain() if name == PLAIN and model.plain else path
+            runs[name] = QUANTIZED_ENGINES[name](file, inputs, threads)
             runs[name]()
         except Exception as error:
             # One engine that cannot run a model must not hide the figures of the others.
@@ -76,17 +80,19 @@ def figure(timing: Timing, gmac: float, peak: float, threads: int) -> dict[str, 
     }
 
 
-def show(results: list[dict[str, Any]]) -> None:
-    table = Table(title="Latency in ms (minima; 1 thread: CPU time decides)", title_justify="left")
+def show(results: list[dict[str, Any]], title: str) -> None:
+    table = Table(title=f"{title}: latency in ms (minima; 1 thread: CPU time decides)", title_justify="left")
     for column in ("model", "threads", "engine"):
         table.add_column(column)
     for column in ("cpu min", "wall min", "wall median", "% of FMA peak", "ingot is faster by"):
         table.add_column(column, justify="right")
     for result in results:
         figures = result["engines"]
-        peers = [f["deciding_ms"] for name, f in figures.items() if name != "ingot"]
+        peers = [f["deciding_ms"] for name, f in figures.items() if not name.startswith("ingot")]
         for i, (name, f) in enumerate(figures.items()):
             ratio = f"{min(peers) / f['deciding_ms']:.2f}x" if name == "ingot" and peers else ""
+            if name == PLAIN and "ingot" in figures:
+                ratio = f"{f['deciding_ms'] / figures['ingot']['deciding_ms']:.2f}x"
             cells = [f"{f[key]:.2f}" for key in ("cpu_min_ms", "wall_min_ms", "wall_median_ms")]
             first = [result["model"], str(result["threads"])] if i == 0 else ["", ""]
             table.add_row(*first, name, *cells, f"{100 * f['share_of_peak']:.0f}", ratio)
@@ -118,8 +124,9 @@ def show_startup(result: dict[str, Any], overhead: dict[str, float]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=BENCH_MODELS, default=list(BENCH_MODELS))
-    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    every = {**BENCH_MODELS, **QUANTIZED_MODELS}
+    parser.add_argument("--models", nargs="+", choices=every, default=list(every))
+    parser.add_argument("--engines", nargs="+", choices=QUANTIZED_ENGINES, default=list(QUANTIZED_ENGINES))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--no-startup", action="store_true", help="skip compile times, library and call overhead")
@@ -127,11 +134,19 @@ def main() -> None:
     arguments = parser.parse_args()
 
     results = []
-    for name in arguments.models:
-        for threads in arguments.threads:
-            with console.status(f"{name}, {threads} thread(s)"):
-                results.append(measure(BENCH_MODELS[name], arguments.engines, threads, arguments.rounds))
-    show(results)
+    for title, models, engines in (
+        ("fp32", BENCH_MODELS, ENGINES),
+        ("int8", QUANTIZED_MODELS, QUANTIZED_ENGINES),
+    ):
+        measured = []
+        for name in arguments.models:
+            for threads in arguments.threads if name in models else []:
+                with console.status(f"{name}, {threads} thread(s)"):
+                    wanted = [e for e in engines if e in arguments.engines]
+                    measured.append(measure(models[name], wanted, threads, arguments.rounds))
+        if measured:
+            show(measured, title)
+        results += measured
     everything: dict[str, Any] = {"ingot": ingot.__version__, "machine": platform.machine(), "latency": results}
     if not arguments.no_startup:
         model = BENCH_MODELS["distilbert"]

@@ -30,15 +30,23 @@ def library_engine(path: Path, inputs: Inputs, threads: int) -> Run:
     return lambda: list(graph.inference(arrays).values())
 
 
-def onnxruntime_engine(path: Path, inputs: Inputs, threads: int) -> Run:
+def onnxruntime_engine(path: Path, inputs: Inputs, threads: int, exact: bool = False) -> Run:
+    """exact: integer products that do not saturate on CPUs without VNNI."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    if exact:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     feed = {i.name: inputs[i.name] for i in session.get_inputs()}
     return lambda: list(session.run(None, feed))
+
+
+def exact_onnxruntime_engine(path: Path, inputs: Inputs, threads: int) -> Run:
+    return onnxruntime_engine(path, inputs, threads, exact=True)
 
 
 def openvino_engine(path: Path, inputs: Inputs, threads: int) -> Run:

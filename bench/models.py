@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import os
@@ -32,6 +33,7 @@ class BenchModel:
     gmac: float
     path: Callable[[], Path]
     inputs: Callable[[], dict[str, NDArray[Any]]]
+    plain: Callable[[], Path] | None = None  # of a quantized model: the float model it was made from
 
 
 def minilm_folder() -> Path:
@@ -121,6 +123,36 @@ def distilbert_path() -> Path:
     return cached("distilbert", export)
 
 
+def bert_path() -> Path:
+    """BERT-base with random weights, batch 1, 128 tokens."""
+
+    def export(path: Path) -> None:
+        import torch
+        from transformers import BertConfig, BertModel
+
+        class Hidden(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                torch.manual_seed(0)
+                self.bert = BertModel(BertConfig(attn_implementation="sdpa"), add_pooling_layer=False)
+
+            def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+                return self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+        torch.onnx.export(
+            Hidden().eval(),
+            two_inputs(1, 128),
+            path,
+            dynamo=True,
+            opset_version=20,
+            external_data=False,
+            input_names=["input_ids", "attention_mask"],
+            output_names=["hidden"],
+        )
+
+    return cached("bert", export)
+
+
 def resnet50_path() -> Path:
     """ResNet-50 v1.5 (the stride in the 3x3 convolution) with random weights, one image of 224x224."""
 
@@ -151,22 +183,95 @@ def resnet50_path() -> Path:
     return cached("resnet50", export)
 
 
-def token_inputs(vocabulary: int, length: int) -> dict[str, NDArray[Any]]:
-    ids = np.random.default_rng(0).integers(1000, vocabulary, (1, length), dtype=np.int64)
+def token_inputs(vocabulary: int, length: int, seed: int = 0) -> dict[str, NDArray[Any]]:
+    ids = np.random.default_rng(seed).integers(1000, vocabulary, (1, length), dtype=np.int64)
     return {"input_ids": ids, "attention_mask": np.ones((1, length), np.int64)}
+
+
+def image_inputs(seed: int = 0) -> dict[str, NDArray[Any]]:
+    return {"image": np.random.default_rng(seed).standard_normal((1, 3, 224, 224), dtype=np.float32)}
+
+
+def bert_inputs(seed: int = 0) -> dict[str, NDArray[Any]]:
+    return token_inputs(30522, 128, seed)
 
 
 BENCH_MODELS = {
     m.name: m
     for m in (
-        BenchModel("distilbert", 5.587, distilbert_path, lambda: token_inputs(30522, 128)),
-        BenchModel("minilm", 1.435, minilm_path, lambda: token_inputs(30522, 128)),
-        BenchModel(
-            "resnet50",
-            4.089,
-            resnet50_path,
-            lambda: {"image": np.random.default_rng(0).standard_normal((1, 3, 224, 224), dtype=np.float32)},
-        ),
+        BenchModel("distilbert", 5.587, distilbert_path, bert_inputs),
+        BenchModel("minilm", 1.435, minilm_path, bert_inputs),
+        BenchModel("resnet50", 4.089, resnet50_path, image_inputs),
+    )
+}
+
+
+def quantized_by_onnxruntime(
+    name: str, plain: Callable[[], Path], samples: Callable[[int], dict[str, NDArray[Any]]], form: str, signed: bool
+) -> Path:
+    """form: qdq, qoperator or dynamic; weights are s8 per channel, activations u8 or, signed, s8."""
+
+    def export(path: Path) -> None:
+        import onnx
+        from onnxruntime.quantization import (
+            CalibrationDataReader,
+            QuantFormat,
+            QuantType,
+            quantize_dynamic,
+            quantize_static,
+        )
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+
+        class Samples(CalibrationDataReader):  # type: ignore[misc]
+            def __init__(self) -> None:
+                self.left = iter(range(4))
+
+            def get_next(self) -> dict[str, NDArray[Any]] | None:
+                seed = next(self.left, None)
+                return None if seed is None else samples(seed)
+
+        prepared = path.with_suffix(".prepared.onnx")
+        quant_pre_process(str(plain()), str(prepared), skip_symbolic_shape=True)
+        model = onnx.load(prepared)
+        del model.graph.value_info[:]  # of weights too, which the quantizer turns around
+        onnx.save(model, prepared)
+        weights = QuantType.QInt8
+        if form == "dynamic":
+            quantize_dynamic(prepared, path, per_channel=True, weight_type=weights)
+        else:
+            quantize_static(
+                prepared,
+                path,
+                Samples(),
+                quant_format=QuantFormat.QDQ if form == "qdq" else QuantFormat.QOperator,
+                activation_type=weights if signed else QuantType.QUInt8,
+                weight_type=weights,
+                per_channel=True,
+            )
+        prepared.unlink()
+
+    return cached(name, export)
+
+
+def quantized(
+    base: str, gmac: float, plain: Callable[[], Path], inputs: Any, form: str, signed: bool = False
+) -> BenchModel:
+    name = f"{base}-{form}{'-s8s8' if signed else ''}"
+    path = functools.partial(quantized_by_onnxruntime, name, plain, inputs, form, signed)
+    return BenchModel(name, gmac, path, inputs, plain)
+
+
+QUANTIZED_MODELS = {
+    m.name: m
+    for m in (
+        quantized("distilbert", 5.587, distilbert_path, bert_inputs, "qdq"),
+        quantized("distilbert", 5.587, distilbert_path, bert_inputs, "qdq", signed=True),
+        quantized("distilbert", 5.587, distilbert_path, bert_inputs, "dynamic"),
+        quantized("bert", 11.17, bert_path, bert_inputs, "qdq"),
+        quantized("bert", 11.17, bert_path, bert_inputs, "dynamic"),
+        quantized("resnet50", 4.089, resnet50_path, image_inputs, "qdq"),
+        quantized("resnet50", 4.089, resnet50_path, image_inputs, "qdq", signed=True),
+        quantized("resnet50", 4.089, resnet50_path, image_inputs, "qoperator"),
     )
 }
 
@@ -177,7 +282,7 @@ def cached(name: str, export: Callable[[Path], None]) -> Path:
     if path.exists():
         return path
     CACHE.mkdir(parents=True, exist_ok=True)
-    for old in CACHE.glob(f"{name}-*.onnx"):
+    for old in CACHE.glob(f"{name}-[0-9]*.onnx"):
         old.unlink()
     beside = path.with_suffix(f".{os.getpid()}.tmp")
     with quiet():

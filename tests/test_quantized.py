@@ -26,7 +26,9 @@ RANDOM = np.random.default_rng(11)
 BYTE_TYPES = [np.uint8, np.int8]
 
 
-def model_of(nodes: list[Any], inputs: dict[str, Any], output: str, constants: dict[str, Any], opset: int = 21) -> bytes:
+def model_of(
+    nodes: list[Any], inputs: dict[str, Any], output: str, constants: dict[str, Any], opset: int = 21
+) -> bytes:
     """A model with these nodes; inputs are arrays whose types and shapes are taken."""
 
     def port(name: str, x: Any) -> Any:
@@ -110,7 +112,9 @@ class Samples(CalibrationDataReader):  # type: ignore[misc]
 
 def exported(module: torch.nn.Module, x: torch.Tensor, path: Path) -> Path:
     with torch.no_grad():
-        torch.onnx.export(module.eval(), (x,), path, input_names=["x"], output_names=["y"], opset_version=18, verbose=False)
+        torch.onnx.export(
+            module.eval(), (x,), path, input_names=["x"], output_names=["y"], opset_version=18, verbose=False
+        )
     model = onnx.load(path)
     del model.graph.value_info[:]  # of weights too, which onnxruntime's quantizer turns around
     onnx.save(model, path)
@@ -166,7 +170,9 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     static("qdq_tensor", QuantFormat.QDQ, QuantType.QUInt8, False)
     static("qdq_signed", QuantFormat.QDQ, QuantType.QInt8, True)
     out["dynamic"] = folder / "dynamic.onnx"
-    quantize_dynamic(plain, out["dynamic"], weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gemm", "Conv"])
+    quantize_dynamic(
+        plain, out["dynamic"], weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul", "Gemm", "Conv"]
+    )
     return out
 
 

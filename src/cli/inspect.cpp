@@ -56,6 +56,7 @@ void print_json(const Model& model, const Options& o, int64_t arena) {
     json["operators"] = to_json(operators(*model.graph()));
     json["original_operators"] = to_json(count(model.original_ops()));
     json["fusions"] = to_json(matched_fusions(model.report()));
+    json["integer_products"] = to_json(integer_products(*model.graph()));
     json["weights_bytes"] = weight_bytes(*model.graph());
   }
   if (arena) json["arena_bytes"] = arena;
@@ -83,6 +84,10 @@ void print_text(const Model& model, const Options& o, int64_t arena) {
   if (const Counts matched = matched_fusions(model.report()); !matched.empty()) {
     fmt::print("{}\n", bold("fusions", out));
     print_counts(matched);
+  }
+  if (const Counts products = integer_products(graph); !products.empty()) {
+    fmt::print("{}\n", bold("products of integers", out));
+    print_counts(products);
   }
   fmt::print("{}\n", bold("memory", out));
   fmt::print("  weights  {}\n", human_bytes(weight_bytes(graph)));

@@ -5,6 +5,8 @@
 #include <set>
 
 #include "cli/model.h"
+#include "kernels/gemm_i8.h"
+#include "planner/pack_weights.h"
 
 namespace ingot {
 
@@ -28,6 +30,20 @@ Counts matched_fusions(const FusionReport& report) {
   std::vector<std::string> names;
   for (const auto& e : report.entries)
     if (e.outcome == "matched") names.push_back(e.fusion);
+  return count(std::move(names));
+}
+
+Counts integer_products(const Graph& graph) {
+  const auto is_product = [](const Node& n) { return n.op == "MatMulInteger" || n.op == "ConvInteger"; };
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), is_product)) return {};
+  Graph packed = graph;
+  pack_weights(packed);
+  std::vector<std::string> names;
+  for (const Node& n : packed.nodes)
+    if (is_product(n))
+      names.push_back(!n.has("packed")                                ? "8-bit operands, packed at run time"
+                      : n.get_int("packed", 0) == kernel::kI8Chained ? "chained 8-bit weights"
+                                                                     : "weights widened to 16 bits");
   return count(std::move(names));
 }
 
