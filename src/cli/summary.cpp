@@ -5,7 +5,7 @@
 #include <set>
 
 #include "cli/model.h"
-#include "kernels/gemm_i8.h"
+#include "ops/quantized_product.h"
 #include "planner/pack_weights.h"
 
 namespace ingot {
@@ -43,6 +43,7 @@ Counts integer_products(const Graph& graph) {
     if (is_product(n))
       names.push_back(!n.has("packed")                                ? "8-bit operands, packed at run time"
                       : n.get_int("packed", 0) == kernel::kI8Chained ? "chained 8-bit weights"
+                      : n.get_int("packed", 0) == kDepthwiseForm     ? "depthwise filters"
                                                                      : "weights widened to 16 bits");
   return count(std::move(names));
 }

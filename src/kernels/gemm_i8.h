@@ -21,12 +21,12 @@
 #pragma once
 #include "kernels/abi.h"
 #include "kernels/hooks.h"
+#include "kernels/integer.h"
 #include "kernels/pack.h"
 
 namespace ingot::kernel {
 
 enum I8Form : int64_t { kI8Chained = 1, kI8Pairs = 2 };
-enum I8Zero : int64_t { kNoZero = 0, kOneZero = 1, kZeroPerRow = 2, kZeroPerColumn = 2 };
 
 struct GemmI8Params {
   int64_t form;            // I8Form, which each kernel has one of

@@ -1,9 +1,9 @@
 // MatMulInteger and ConvInteger: products of 8-bit matrices, exact in 32 bits:  Y = (A - a_zero) (B - b_zero).
 // ingot.MatMulInteger and ingot.ConvInteger have an epilogue over x0 = Y and the operands after b_zero, whose result
 // may be of any type; the first has transB, the second channels_last. B may be packed ahead: attributes "packed", an
-// I8Form, and "packed_shape", the dims it had.
+// I8Form or kDepthwiseForm, and "packed_shape", the dims it had.
 //
-// What ingot_gemm_i8_* do not take (zero points of other shapes, depthwise filters) is centred into i32 temporaries and
+// What the kernels for bytes do not take (zero points of other shapes, filters that are not constant) is centred into i32 temporaries and
 // multiplied by the kernels for that type.
 #include "ops/quantized_product.h"
 
@@ -11,6 +11,7 @@
 #include <cstddef>
 
 #include "kernels/conv_any.h"
+#include "kernels/depthwise_i8.h"
 #include "kernels/pad.h"
 #include "ops/conv.h"
 #include "ops/layout.h"
@@ -160,9 +161,11 @@ GemmI8Params plain_params(const LowerContext& ctx) {
   return p;
 }
 
-// The step, with the epilogue in it where its operands can be read by rows and columns. rows: dims of the result but
-// the last.
-void emit_gemm(LowerContext& ctx, GemmI8Params p, Operand a, const Result& r) {
+// A step of a kernel with an epilogue that stores: in it where its operands can be read by rows and columns, otherwise
+// after it. The kernel's own operands are {inputs..., result, more...}.
+template <class Params>
+void emit_with_epilogue(LowerContext& ctx, const Kernel& kernel, Params p, const Result& r, Step step,
+                        const std::vector<Operand>& before, const std::vector<Operand>& after) {
   const std::vector<int64_t> rows(r.dims.begin(), r.dims.end() - (r.dims.size() > 1 ? 1 : 0));
   bool fused = r.extras.size() <= kernel::kMaxEpilogueOperands;
   for (size_t i = 0; fused && i < r.extras.size(); i++) {
@@ -171,19 +174,28 @@ void emit_gemm(LowerContext& ctx, GemmI8Params p, Operand a, const Result& r) {
     if (fused) p.extra[i] = *o;
   }
   p.extras = fused ? static_cast<int64_t>(r.extras.size()) : 0;
-  p.row_groups = kernel::i8_row_groups(p.m);
   const Operand target = fused ? r.operand : accumulators(ctx, r);
-  Step& s = ctx.step(kernel::i8_kernel(p.form));
-  s.operands = {a, ctx.input(kB), target, ctx.input(kAZero), ctx.input(kBZero)};
+  step.kernel = &kernel;
+  step.operands = before;
+  step.operands.push_back(target);
+  step.operands.insert(step.operands.end(), after.begin(), after.end());
   if (fused)
-    for (const DenseOperand& e : r.extras) s.operands.push_back(e.operand);
-  s.params = params_of(p);
+    for (const DenseOperand& e : r.extras) step.operands.push_back(e.operand);
+  step.params = params_of(p);
+  step.expr = std::make_shared<Expr>(fused && !r.expr.results.empty() ? r.expr : parse_expr("acc", {DType::I32}));
+  ctx.steps.push_back(std::move(step));
+  if (!fused) emit_epilogue(ctx, r, target);
+}
+
+void emit_gemm(LowerContext& ctx, GemmI8Params p, Operand a, const Result& r) {
+  p.row_groups = kernel::i8_row_groups(p.m);
+  Step s;
   s.structure = offsetof(GemmI8Params, row_groups) / sizeof(int64_t);
   s.units = kernel::i8_units(p);
   s.scratch = kernel::i8_scratch(p).total;
-  s.expr = std::make_shared<Expr>(fused && !r.expr.results.empty() ? r.expr : parse_expr("acc", {DType::I32}));
   s.specialise = p.m * p.n * p.run_bytes >= 4096;
-  if (!fused) emit_epilogue(ctx, r, target);
+  emit_with_epilogue(ctx, kernel::i8_kernel(p.form), p, r, std::move(s), {a, ctx.input(kB)},
+                     {ctx.input(kAZero), ctx.input(kBZero)});
 }
 
 struct MatmulDims {
@@ -345,66 +357,117 @@ Operand padded(LowerContext& ctx, Operand x, std::vector<int64_t>& dims, const W
   return out;
 }
 
-bool emit_fast_conv(LowerContext& ctx, const Result& r) {
+// A convolution over an image channels last, with its padding in place.
+struct Image {
+  Operand operand;
+  bool has_slack;             // bytes behind it may be read
+  std::vector<int64_t> in, out;  // [N, spatial..., C]
+  std::vector<int64_t> w;     // dims of the weights
+  Window window;
+  int64_t image, step[3], tap[3], size[3];  // bytes between images, output pixels and taps; the result's spatial dims
+};
+
+Image image_of(LowerContext& ctx, const Result& r) {
   const Node& node = ctx.node;
   const bool last = channels_last(node);
-  const auto w_dims = conv_weight_dims(node, ctx.dims(kB));
-  const int64_t groups = node.get_int("group", 1), columns = w_dims[0] / groups;
-  if (!is_grouped_product(groups, w_dims) || product_of(w_dims) == 0) return false;
-  if (!node.has("packed")) return false;  // B would have to be gathered by taps
-  auto a_zero = zero_kind(ctx, kAZero, 1, true), b_zero = zero_kind(ctx, kBZero, w_dims[0], false);
-  if (!a_zero || !b_zero) return false;
-
-  std::vector<int64_t> in = as_channels_last(ctx.dims(kA), last), out = as_channels_last(r.dims, last);
-  Window w = window_of(node, in.size() - 2, {w_dims.begin() + 2, w_dims.end()});
-  resolve_pads(w, {in.begin() + 1, in.end() - 1});
-  Operand x = ctx.input(kA);
+  Image i{ctx.input(kA), false, as_channels_last(ctx.dims(kA), last), as_channels_last(r.dims, last),
+          conv_weight_dims(node, ctx.dims(kB)), {}, 0, {}, {}, {}};
+  i.window = window_of(node, i.in.size() - 2, {i.w.begin() + 2, i.w.end()});
+  resolve_pads(i.window, {i.in.begin() + 1, i.in.end() - 1});
   if (!last) {
-    x = ctx.shared_temporary(product_of(in));
-    emit_to_last(ctx, ctx.input(kA), x, in, 1, false);
+    const Operand moved = ctx.shared_temporary(product_of(i.in));
+    emit_to_last(ctx, i.operand, moved, i.in, 1, false);
+    i.operand = moved;
   }
-  const Operand image = padded(ctx, x, in, w);
+  const Operand whole = padded(ctx, i.operand, i.in, i.window);
+  i.has_slack = whole.kind != i.operand.kind || whole.id != i.operand.id;
+  i.operand = whole;
+  const auto strides = strides_of(i.in);
+  std::vector<int64_t> step, tap;
+  for (size_t d = 0; d < i.window.rank(); d++) {
+    step.push_back(i.window.stride[d] * strides[d + 1]);
+    tap.push_back(i.window.dilation[d] * strides[d + 1]);
+  }
+  i.image = strides[0];
+  spread(i.step, step, 0);
+  spread(i.tap, tap, 0);
+  spread(i.size, {i.out.begin() + 1, i.out.end() - 1}, 1);
+  return i;
+}
 
-  GemmI8Params p = plain_params(ctx);
-  p.a_zero = *a_zero;
-  p.b_zero = *b_zero;
-  p.a_slack = image.id != x.id && p.b_signed && p.b_zero == kernel::kNoZero;  // sums of rows would count what is behind
-  p.m = product_of(out) / out.back();
-  p.n = columns;
-  p.batch[2] = groups;
-  p.a_batch[2] = w_dims[1];
-  p.b_batch[2] = product_of(ctx.dims(kB)) / groups;
-  p.entry_col = columns;
-  p.c_row = out.back();
-  const FilterRuns runs = filter_runs(w, groups, w_dims);
-  std::copy(std::begin(runs.runs), std::end(runs.runs), p.runs);
-  p.run_bytes = runs.run_bytes;
-  const auto strides = strides_of(in);
-  std::vector<int64_t> step, tap;  // bytes between output pixels, and between taps, along each spatial dim
-  for (size_t d = 0; d < w.rank(); d++) {
-    step.push_back(w.stride[d] * strides[d + 1]);
-    tap.push_back(w.dilation[d] * strides[d + 1]);
-  }
-  int64_t sizes[3], steps[3];
-  spread(sizes, {out.begin() + 1, out.end() - 1}, 1);
-  spread(steps, step, 0);
-  spread(p.run_stride, tap, 0);
-  p.row_dims[0] = out[0];
-  p.row_stride[0] = strides[0];
-  for (int d = 0; d < 3; d++) {
-    p.row_dims[d + 1] = sizes[d];
-    p.row_stride[d + 1] = steps[d];
-  }
-  if (last) {
-    emit_gemm(ctx, p, image, r);
-    return true;
-  }
-  // Accumulators channels last, moved; the epilogue after that.
+// emit(result) makes the result channels last; where the model has it otherwise, accumulators are moved and the epilogue
+// comes after that.
+template <class Emit>
+void emit_in_layout(LowerContext& ctx, const Result& r, const std::vector<int64_t>& out, const Emit& emit) {
+  if (channels_last(ctx.node)) return emit(r);
   const Operand moved = ctx.shared_temporary(byte_size(DType::I32, product_of(out)));
-  emit_gemm(ctx, p, image, {moved, out, {}, {}});
+  emit(Result{moved, out, {}, {}});
   const Operand acc = accumulators(ctx, r);
   emit_to_last(ctx, moved, acc, out, 4, true);
   if (!r.expr.results.empty()) emit_epilogue(ctx, r, acc);
+}
+
+void emit_grouped(LowerContext& ctx, const Result& r, int64_t a_zero, int64_t b_zero) {
+  const Image i = image_of(ctx, r);
+  const int64_t groups = ctx.node.get_int("group", 1);
+  GemmI8Params p = plain_params(ctx);
+  p.a_zero = a_zero;
+  p.b_zero = b_zero;
+  p.a_slack = i.has_slack && p.b_signed && p.b_zero == kernel::kNoZero;  // sums of rows would count what is behind
+  p.m = product_of(i.out) / i.out.back();
+  p.n = i.w[0] / groups;
+  p.batch[2] = groups;
+  p.a_batch[2] = i.w[1];
+  p.b_batch[2] = product_of(ctx.dims(kB)) / groups;
+  p.entry_col = p.n;
+  p.c_row = i.out.back();
+  const FilterRuns runs = filter_runs(i.window, groups, i.w);
+  std::copy(std::begin(runs.runs), std::end(runs.runs), p.runs);
+  std::copy(std::begin(i.tap), std::end(i.tap), p.run_stride);
+  p.run_bytes = runs.run_bytes;
+  p.row_dims[0] = i.out[0];
+  p.row_stride[0] = i.image;
+  for (int d = 0; d < 3; d++) {
+    p.row_dims[d + 1] = i.size[d];
+    p.row_stride[d + 1] = i.step[d];
+  }
+  emit_in_layout(ctx, r, i.out, [&](const Result& to) { emit_gemm(ctx, p, i.operand, to); });
+}
+
+void emit_depthwise(LowerContext& ctx, const Result& r, int64_t x_zero) {
+  const Image i = image_of(ctx, r);
+  kernel::DepthwiseI8Params p{};
+  p.x_signed = ctx.in(kA).dtype == DType::I8;
+  p.x_zero = x_zero;
+  p.channels = i.out.back();
+  p.batch = i.out[0];
+  p.image = i.image;
+  spread(p.kernel, i.window.kernel, 1);
+  std::copy(std::begin(i.size), std::end(i.size), p.out);
+  std::copy(std::begin(i.step), std::end(i.step), p.step);
+  std::copy(std::begin(i.tap), std::end(i.tap), p.tap);
+  Step s;
+  s.structure = 2;
+  s.units = p.batch * p.out[0] * p.out[1];
+  s.grain = grain_for(p.out[2] * p.channels * product_of(i.window.kernel));
+  s.specialise = true;
+  emit_in_layout(ctx, r, i.out, [&](const Result& to) {
+    emit_with_epilogue(ctx, kernel::ingot_depthwise_i8_kernel, p, to, s, {i.operand, ctx.input(kB)},
+                       {ctx.input(kAZero)});
+  });
+}
+
+// False where there is no kernel: the weights, or a zero point of theirs, are not known ahead.
+bool emit_fast_conv(LowerContext& ctx, const Result& r) {
+  const Node& node = ctx.node;
+  if (!node.has("packed")) return false;
+  const auto w = node.get_ints("packed_shape");
+  const auto x_zero = zero_kind(ctx, kAZero, 1, true), w_zero = zero_kind(ctx, kBZero, w[0], false);
+  if (!x_zero || !w_zero) return false;
+  if (node.get_int("packed", 0) == kDepthwiseForm)
+    emit_depthwise(ctx, r, *x_zero);
+  else
+    emit_grouped(ctx, r, *x_zero, *w_zero);
   return true;
 }
 
@@ -430,6 +493,9 @@ FilterRuns filter_runs(const Window& window, int64_t groups, const std::vector<i
 
 bool is_grouped_product(int64_t groups, const std::vector<int64_t>& w) {
   return groups == 1 || (w[0] / groups >= 4 && w[1] >= 4);
+}
+bool is_depthwise(int64_t groups, const std::vector<int64_t>& w) {
+  return groups == w[0] && w[1] == 1 && product_of(w, 2) <= kernel::kMaxDepthwiseTaps;
 }
 
 void register_quantized_product(OpRegistry& r) {

@@ -14,7 +14,10 @@ struct FilterRuns {
 };
 FilterRuns filter_runs(const Window&, int64_t groups, const std::vector<int64_t>& w);
 
-// Is a convolution with these weights a matrix product for each group? A depthwise one has too few columns.
+// Is a convolution with these weights a matrix product for each group? A depthwise one has a kernel of its own
+// (kernels/depthwise_i8.h); what is in between has none.
 bool is_grouped_product(int64_t groups, const std::vector<int64_t>& w);
+bool is_depthwise(int64_t groups, const std::vector<int64_t>& w);
+inline constexpr int64_t kDepthwiseForm = 3;  // beside those of I8Form
 
 }  // namespace ingot

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "kernels/depthwise_i8.h"
 #include "kernels/gemm.h"
 #include "ops/conv.h"
 #include "ops/quantized_product.h"
@@ -129,6 +130,45 @@ std::vector<I8Matrix> integer_matrices(const Graph& g, const Node& node) {
   return out;
 }
 
+// A depthwise filter as kernels/depthwise_i8.h has it; nothing where its zero points are not known.
+std::optional<std::vector<std::byte>> packed_depthwise(const Graph& g, const Node& node) {
+  if (!node.is("ConvInteger") && !node.is("ConvInteger", "ingot")) return std::nullopt;
+  const ConstantPtr& c = g.info(node.inputs[1]).constant;
+  if (node.has("packed") || !c || c->dims.size() < 3 || c->elements() == 0 || !one_or_none(g, node, 2))
+    return std::nullopt;
+  if (!is_depthwise(node.get_int("group", 1), c->dims)) return std::nullopt;
+  const ConstantPtr zero = node.has_input(3) ? g.info(node.inputs[3]).constant : nullptr;
+  if (node.has_input(3) && !zero) return std::nullopt;
+  const int64_t channels = c->dims[0], taps = c->elements() / channels, padded = kernel::depthwise_padded(channels);
+  std::vector<std::byte> out(static_cast<size_t>(kernel::depthwise_bytes(taps, channels)));
+  auto* sums = reinterpret_cast<int32_t*>(out.data());
+  auto* weights = reinterpret_cast<int16_t*>(sums + padded);
+  const auto number = [&](const Constant& from, int64_t i) {
+    const auto byte = static_cast<uint8_t>(from.bytes[static_cast<size_t>(i)]);
+    return c->dtype == DType::I8 ? static_cast<int>(static_cast<int8_t>(byte)) : static_cast<int>(byte);
+  };
+  for (int64_t ch = 0; ch < channels; ch++)
+    for (int64_t t = 0; t < taps; t++) {
+      const int w = number(*c, ch * taps + t) - (zero ? number(*zero, zero->elements() == 1 ? 0 : ch) : 0);
+      weights[(t / 2 * padded + ch) * 2 + t % 2] = static_cast<int16_t>(w);
+      sums[ch] += w;
+    }
+  return out;
+}
+
+void set_packed(Graph& g, Node& node, TensorId packed, int64_t form) {
+  const Constant& original = *g.info(node.inputs[1]).constant;
+  node.attrs["packed"] = form;
+  node.attrs["packed_signed"] = int64_t{original.dtype == DType::I8};
+  node.attrs["packed_shape"] = original.dims;
+  node.inputs[1] = packed;
+}
+
+TensorId add_packed(Graph& g, TensorId original, const std::vector<std::byte>& bytes) {
+  return g.add_constant(g.fresh_name(g.tensor(original).name + ".packed"),
+                        make_constant(DType::U8, {std::ssize(bytes)}, bytes));
+}
+
 // One constant for all groups, each taking the same number of bytes, and in one form.
 PackedI8 pack_together(const std::vector<I8Matrix>& matrices) {
   std::vector<PackedI8> parts;
@@ -169,18 +209,16 @@ bool pack_integers(Graph& g) {
   for (auto& [key, job] : jobs) list.push_back(&job);
   share_out(list.size(), 2, [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices); });
   for (auto& [key, job] : jobs) {
-    const ConstantPtr original = g.info(key.first).constant;
-    const TensorId t = g.add_constant(g.fresh_name(g.tensor(key.first).name + ".packed"),
-                                      make_constant(DType::U8, {std::ssize(job.packed.bytes)}, job.packed.bytes));
-    for (size_t i : job.nodes) {
-      Node& node = g.nodes[i];
-      node.inputs[1] = t;
-      node.attrs["packed"] = static_cast<int64_t>(job.packed.form);
-      node.attrs["packed_signed"] = int64_t{original->dtype == DType::I8};
-      node.attrs["packed_shape"] = original->dims;
-    }
+    const TensorId t = add_packed(g, key.first, job.packed.bytes);
+    for (size_t i : job.nodes) set_packed(g, g.nodes[i], t, job.packed.form);
   }
-  return !jobs.empty();
+  bool depthwise = false;
+  for (Node& node : g.nodes)
+    if (auto packed = packed_depthwise(g, node)) {
+      set_packed(g, node, add_packed(g, node.inputs[1], *packed), kDepthwiseForm);
+      depthwise = true;
+    }
+  return depthwise || !jobs.empty();
 }
 
 }  // namespace

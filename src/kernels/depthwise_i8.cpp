@@ -1,0 +1,73 @@
+#include "kernels/depthwise_i8.h"
+
+namespace ingot::kernel {
+
+// Two taps of kLanes channels, interleaved and widened.
+INGOT_INLINE Shorts interleaved(const uint8_t* a, const uint8_t* b, int64_t lanes, bool is_signed) {
+  Vec<uint8_t> x = load_partial(a, lanes), y = load_partial(b, lanes);
+#if defined(__AVX2__)
+  auto both = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+#else
+  auto both = __builtin_shufflevector(x, y, 0, 4, 1, 5, 2, 6, 3, 7);
+#endif
+  using Signed = int8_t __attribute__((ext_vector_type(2 * kLanes)));
+  return is_signed ? __builtin_convertvector(__builtin_bit_cast(Signed, both), Shorts)
+                   : __builtin_convertvector(both, Shorts);
+}
+
+struct Depthwise {
+  const DepthwiseI8Params& p;
+  const KernelCall* call;
+  const int32_t* sums;
+  const int16_t* weights;
+  int32_t x_zero;
+  int64_t taps;
+  int64_t offset[kMaxDepthwiseTaps + 1];
+};
+
+INGOT_INLINE void depthwise_channels(const Depthwise& d, const uint8_t* x, int64_t pixel, int64_t c, int64_t lanes) {
+  const DepthwiseI8Params& p = d.p;
+  const int64_t padded = depthwise_padded(p.channels);
+  VI acc = VI(0);
+  for (int64_t pair = 0; pair < depthwise_pairs(d.taps); pair++) {
+    Shorts both = interleaved(x + d.offset[2 * pair] + c, x + d.offset[2 * pair + 1] + c, lanes, p.x_signed);
+    acc += multiply_shorts(both, load_as<Shorts>(d.weights + (pair * padded + c) * 2));
+  }
+  if (p.x_zero != kNoZero) acc -= load(d.sums + c) * d.x_zero;
+  ingot_hook_store(acc, d.call->operand[2], pixel * p.channels + c, d.call->operand + 4, p.extra, pixel, c, lanes,
+                   d.call->program);
+}
+
+INGOT_INLINE KernelStatus depthwise_i8(const KernelCall* call) {
+  const DepthwiseI8Params& p = *reinterpret_cast<const DepthwiseI8Params*>(call->param);
+  const auto* w = static_cast<const uint8_t*>(call->operand[1]);
+  Depthwise d{p,
+              call,
+              reinterpret_cast<const int32_t*>(w),
+              reinterpret_cast<const int16_t*>(w + depthwise_padded(p.channels) * 4),
+              zero_at(call->operand[3], p.x_zero, 0, p.x_signed),
+              p.kernel[0] * p.kernel[1] * p.kernel[2],
+              {}};
+  for (int64_t t = 0; t < d.taps; t++)
+    d.offset[t] = t / (p.kernel[1] * p.kernel[2]) * p.tap[0] + t / p.kernel[2] % p.kernel[1] * p.tap[1] +
+                  t % p.kernel[2] * p.tap[2];
+  d.offset[d.taps] = d.offset[d.taps - 1];  // the odd one's partner, whose weights are 0
+  for (int64_t unit = call->begin; unit < call->end; unit++) {
+    const int64_t h = unit % p.out[1], depth = unit / p.out[1] % p.out[0], n = unit / (p.out[1] * p.out[0]);
+    const uint8_t* row =
+        static_cast<const uint8_t*>(call->operand[0]) + n * p.image + depth * p.step[0] + h * p.step[1];
+    for (int64_t ox = 0; ox < p.out[2]; ox++) {
+      const int64_t pixel = unit * p.out[2] + ox;
+      int64_t c = 0;
+      for (; c + kLanes <= p.channels; c += kLanes) depthwise_channels(d, row + ox * p.step[2], pixel, c, kLanes);
+      if (c < p.channels) depthwise_channels(d, row + ox * p.step[2], pixel, c, p.channels - c);
+    }
+  }
+  return kOk;
+}
+
+}  // namespace ingot::kernel
+
+extern "C" ingot::KernelStatus ingot_depthwise_i8(const ingot::KernelCall* call) {
+  return ingot::kernel::depthwise_i8(call);
+}

@@ -1,0 +1,38 @@
+// Depthwise convolution of 8-bit integers, channels last, exact in 32 bits, with a fused epilogue that also stores:
+//   Y[pixel][c] = epilogue( sum over taps t of (X[pixel + t][c] - x_zero) * W[t][c] )
+// X has its padding, of the zero point, around it. Taps are multiplied in pairs by pmaddwd.
+//
+// Operands: X, W, Y, x_zero, then the extra operands of the epilogue. Units: rows of output pixels.
+// W: for each channel the sum of its weights (i32), then [pair of taps][channel][2] i16, the
+// weights less their zero points; channels are a multiple of kDepthwiseChannels.
+#pragma once
+#include "kernels/abi.h"
+#include "kernels/hooks.h"
+#include "kernels/integer.h"
+#include "kernels/pack.h"
+
+namespace ingot::kernel {
+
+inline constexpr int64_t kDepthwiseChannels = 16, kMaxDepthwiseTaps = 128;
+
+struct DepthwiseI8Params {
+  int64_t x_signed, x_zero;  // x_zero: kNoZero or kOneZero
+  int64_t channels;
+  int64_t out[3], batch;
+  int64_t image, step[3];       // bytes of X between images, and between output pixels along each spatial dim
+  int64_t kernel[3], tap[3];    // taps and the bytes between them
+  int64_t extras;
+  EpilogueOperand extra[kMaxEpilogueOperands];
+};
+
+INGOT_INLINE int64_t depthwise_padded(int64_t channels) {
+  return div_up(channels, kDepthwiseChannels) * kDepthwiseChannels;
+}
+INGOT_INLINE int64_t depthwise_pairs(int64_t taps) { return div_up(taps, 2); }
+INGOT_INLINE int64_t depthwise_bytes(int64_t taps, int64_t channels) {
+  return depthwise_padded(channels) * 4 * (1 + depthwise_pairs(taps));
+}
+
+INGOT_KERNEL(ingot_depthwise_i8);
+
+}  // namespace ingot::kernel
