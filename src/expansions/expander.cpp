@@ -164,8 +164,8 @@ TensorId Expander::concat(const std::vector<TensorId>& parts, int64_t at) {
   return parts.size() == 1 ? parts[0] : emit("Concat", parts, {{"axis", at}});
 }
 
-TensorId Expander::slice(TensorId t, int64_t at, int64_t begin, int64_t end, int64_t step) {
-  return emit("Slice", {t, ints({begin}), ints({end}), ints({at}), ints({step})});
+TensorId Expander::slice(TensorId t, int64_t at, const Size& begin, const Size& end, int64_t step) {
+  return emit("Slice", {t, sizes({begin}), sizes({end}), ints({at}), ints({step})});
 }
 
 TensorId Expander::count_up(const Size& n) {

@@ -63,7 +63,7 @@ class Expander {
   TensorId unsqueeze(TensorId, const std::vector<int64_t>& axes);
   TensorId concat(const std::vector<TensorId>&, int64_t axis);
   TensorId squeeze(TensorId, const std::vector<int64_t>& axes);
-  TensorId slice(TensorId, int64_t axis, int64_t begin, int64_t end = kToTheEnd, int64_t step = 1);
+  TensorId slice(TensorId, int64_t axis, const Size& begin, const Size& end = kToTheEnd, int64_t step = 1);
   TensorId reduce(const std::string& op, TensorId, const std::vector<int64_t>& axes, bool keep = false);
   // 0, 1, ... n - 1 of i64.
   TensorId count_up(const Size& n);
