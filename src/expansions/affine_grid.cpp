@@ -52,7 +52,8 @@ void expand_affine_grid(Expander& e) {
   // An image without depth has one layer, and no place for z in theta.
   const TensorId extent = e.reshape(e.slice(e.concat({e.ints({1}), space}, 0), 0, -3), {3});
   const TensorId position = e.slice(positions(e, extent, type), 1, 0, e.size(theta, 1));
-  const TensorId one = e.emit("Expand", {e.scalar(1, type), e.concat({e.sizes({e.size(position, 0)}), e.ints({1})}, 0)});
+  const TensorId one =
+      e.emit("Expand", {e.scalar(1, type), e.concat({e.sizes({e.size(position, 0)}), e.ints({1})}, 0)});
   const TensorId points = e.concat({position, one}, 1);
   const TensorId grid = e.emit("MatMul", {points, e.transpose(e.cast(theta, type), {0, 2, 1})});
   const TensorId shape = e.concat({e.sizes({e.size(theta, 0)}), space, e.sizes({e.size(theta, 1)})}, 0);

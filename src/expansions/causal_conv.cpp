@@ -1,6 +1,6 @@
 // CausalConvWithState: each channel of [past_state, input] convolved with its own k taps, so that a result sees its own
-// and the k - 1 elements before it; what comes before the first is zero. present_state: the last k - 1 elements. This is
-// Conv with a group per channel; where the number of channels is told at run time only, a product of each channel's
+// and the k - 1 elements before it; what comes before the first is zero. present_state: the last k - 1 elements. This
+// is Conv with a group per channel; where the number of channels is told at run time only, a product of each channel's
 // windows with its taps.
 #include "expansions/expander.h"
 

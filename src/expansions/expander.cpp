@@ -17,6 +17,10 @@ TensorId Expander::in(size_t i) const {
   return node.inputs[i];
 }
 
+const std::vector<Node>& Expander::nodes_before() const { return run_.done_; }
+
+TensorId Expander::find(const std::string& tensor) const { return run_.graph_.find_tensor(tensor); }
+
 DType Expander::dtype(TensorId t) const {
   if (info(t).dtype == DType::Undefined)
     fail(ErrorKind::Unsupported, "the element type of '{}' is not known", run_.graph_.tensor(t).name);
@@ -55,6 +59,18 @@ std::vector<TensorId> Expander::emit_many(const std::string& op, std::vector<Ten
   n.attrs = std::move(attrs);
   n.origins = node.origins;
   for (size_t i = 0; i < results; i++) n.outputs.push_back(run_.new_tensor(node.name + "/" + op));
+  std::vector<TensorId> made = n.outputs;
+  run_.add(std::move(n), nodes_);
+  return made;
+}
+
+std::vector<TensorId> Expander::emit_copy(const Node& original, std::vector<TensorId> inputs) {
+  Node n = original;
+  n.name = run_.node_name(node.name + "/" + n.op);
+  n.inputs = std::move(inputs);
+  n.origins = node.origins;
+  for (TensorId& t : n.outputs)
+    if (t != kNoTensor) t = run_.new_tensor(node.name + "/" + n.op);
   std::vector<TensorId> made = n.outputs;
   run_.add(std::move(n), nodes_);
   return made;

@@ -36,6 +36,10 @@ class Expander {
   TensorId in(size_t i) const;  // InvalidModel when absent
   TensorId in_or_none(size_t i) const { return has(i) ? node.inputs[i] : kNoTensor; }
 
+  // The graph around the node, as far as it has been walked.
+  const std::vector<Node>& nodes_before() const;
+  TensorId find(const std::string& tensor) const;  // kNoTensor when there is none
+
   // What is known of any tensor. Unsupported when it is not.
   DType dtype(TensorId) const;
   Shape shape(TensorId) const;
@@ -47,6 +51,8 @@ class Expander {
   TensorId emit(const std::string& op, std::vector<TensorId> inputs, std::map<std::string, Attribute> attrs = {});
   std::vector<TensorId> emit_many(const std::string& op, std::vector<TensorId> inputs, size_t results,
                                   std::map<std::string, Attribute> attrs = {});
+  // The same node with other operands; its results.
+  std::vector<TensorId> emit_copy(const Node&, std::vector<TensorId> inputs);
   // The nodes of a graph, reading `inputs`; its results.
   std::vector<TensorId> inline_graph(const Graph&, const std::vector<TensorId>& inputs);
   // t is the node's i-th result.
