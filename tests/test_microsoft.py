@@ -98,6 +98,24 @@ FLOAT: dict[str, Case] = {
         [F],
         {},
     ),
+    "4 bits": (
+        "MatMulNBits",
+        [normal(2, 3, 40), u8(5, 3, 8), normal(5, 3)],
+        [F],
+        {"K": 40, "N": 5, "bits": 4, "block_size": 16},
+    ),
+    "4 bits with zero points": (
+        "MatMulNBits",
+        [normal(3, 64), u8(5, 2, 16), normal(5, 2), u8(5, 1), None, normal(5)],
+        [F],
+        {"K": 64, "N": 5, "bits": 4, "block_size": 32},
+    ),
+    "8 bits": (
+        "MatMulNBits",
+        [normal(3, 64), u8(5, 2, 32), normal(5, 2), u8(5, 2)],
+        [F],
+        {"K": 64, "N": 5, "bits": 8, "block_size": 32},
+    ),
     "FusedConv": (
         "FusedConv",
         [normal(1, 3, 8, 8), normal(4, 3, 3, 3), normal(4)],

@@ -11,7 +11,7 @@ namespace {
 TensorId with_past(Expander& e, TensorId input, TensorId weight) {
   if (e.has(3)) return e.concat({e.in(3), input}, 2);
   const TensorId before = e.emit("Sub", {e.sizes({e.size(weight, 2)}), e.ints({1})});
-  return e.emit("Pad", {input, e.concat({e.ints({0, 0}), before, e.ints({0, 0, 0})}, 0)});
+  return e.emit("Pad", {input, e.concat({before, e.ints({0})}, 0), kNoTensor, e.ints({2})});
 }
 
 TensorId convolve(Expander& e, TensorId all, TensorId input, TensorId weight) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numbers>
 #include <numeric>
+#include <string_view>
 
 namespace ingot {
 namespace {
@@ -134,6 +135,7 @@ void pow(B& b) {
 // Those that are the largest (the smallest) share the gradient.
 void extremum(B& b) {
   std::vector<TensorId> is_it;
+  is_it.reserve(b.node.inputs.size());
   for (TensorId x : b.node.inputs) is_it.push_back(b.e.cast(b.e.emit("Equal", {x, b.y()}), b.e.dtype(b.x(0))));
   const TensorId share = b.div(b.g, is_it.size() == 1 ? is_it[0] : b.e.emit("Sum", is_it));
   for (size_t i = 0; i < is_it.size(); i++)
@@ -257,6 +259,7 @@ void transpose(B& b) {
 void concat(B& b) {
   const int64_t axis = b.e.axis(b.node.need_int("axis"), b.e.rank(b.y()));
   std::vector<Size> sizes;
+  sizes.reserve(b.node.inputs.size());
   for (TensorId x : b.node.inputs) sizes.push_back(b.e.size(x, axis));
   const auto parts = b.e.emit_many("Split", {b.g, b.e.sizes(sizes)}, sizes.size(), {{"axis", axis}});
   for (size_t i = 0; i < parts.size(); i++) b.give(i, parts[i]);
@@ -293,7 +296,10 @@ void moved(B& b) {
   b.give(0, with_shape(b, sums, shape));
 }
 
-const std::unordered_map<std::string, GradientRule> kRules = {
+constexpr struct {
+  std::string_view op;
+  GradientRule rule;
+} kRules[] = {
     {"Abs", abs},
     {"Acos", acos},
     {"Acosh", acosh},
@@ -377,8 +383,9 @@ const std::unordered_map<std::string, GradientRule> kRules = {
 }  // namespace
 
 GradientRule gradient_rule(const Node& node) {
-  const auto it = kRules.find(node.op);
-  return it == kRules.end() || !node.domain.empty() ? nullptr : it->second;
+  for (const auto& [op, rule] : kRules)
+    if (node.is(op)) return rule;
+  return nullptr;
 }
 
 void Backward::give(size_t i, TensorId gradient) {

@@ -148,7 +148,7 @@ TensorId append(Expander& e, const Cache& c, TensorId past, TensorId fresh) {
   if (past == kNoTensor) return fresh;
   const TensorId lack = e.emit("Sub", {e.unsqueeze(c.total, {0}), e.sizes({e.size(past, 2)})});
   const TensorId more = e.emit("Max", {lack, e.ints({0})});
-  const TensorId room = e.emit("Pad", {past, e.concat({e.ints({0, 0, 0, 0, 0, 0}), more, e.ints({0})}, 0)});
+  const TensorId room = e.emit("Pad", {past, e.concat({e.ints({0}), more}, 0), kNoTensor, e.ints({2})});
   return e.emit("TensorScatter", {room, fresh, c.before}, {{"axis", int64_t{2}}});
 }
 
