@@ -41,13 +41,19 @@ TensorId positions(Expander& e, TensorId extent, DType type) {
 }
 
 void expand_affine_grid(Expander& e) {
-  const TensorId theta = e.in(0), size = e.cast(e.in(1), DType::I64);
+  TensorId theta = e.in(0);
+  const TensorId size = e.cast(e.in(1), DType::I64);
   const DType given = e.dtype(theta), type = given == DType::F64 ? given : DType::F32;
   e.require(e.rank(theta) == 3 && e.rank(size) == 1, "theta is of rank {} and size of rank {}, expected 3 and 1",
             e.rank(theta), e.rank(size));
   const auto axes = spatial_axes(e, theta, size);
   TensorId space = e.slice(size, 0, 2);
-  if (axes) space = e.reshape(space, {*axes});
+  if (axes) {
+    space = e.reshape(space, {*axes});
+  } else {  // theta has to agree with size
+    const TensorId count = e.sizes({e.size(space, 0)}), one_more = e.emit("Add", {count, e.ints({1})});
+    theta = e.emit("Reshape", {theta, e.concat({e.sizes({e.size(theta, 0)}), count, one_more}, 0)});
+  }
 
   // An image without depth has one layer, and no place for z in theta.
   const TensorId extent = e.reshape(e.slice(e.concat({e.ints({1}), space}, 0), 0, -3), {3});

@@ -9,7 +9,13 @@ namespace {
 
 // The input with k - 1 elements before it: the carried ones, or zeros.
 TensorId with_past(Expander& e, TensorId input, TensorId weight) {
-  if (e.has(3)) return e.concat({e.in(3), input}, 2);
+  if (e.has(3)) {
+    const Size taps = e.size(weight, 2), carried = e.size(e.in(3), 2);
+    e.require(!taps.is_number() || !carried.is_number() || carried.number == taps.number - 1,
+              "past_state is {}, expected {} elements for {} taps", str(e.shape(e.in(3))), taps.number - 1,
+              taps.number);
+    return e.concat({e.in(3), input}, 2);
+  }
   const TensorId before = e.emit("Sub", {e.sizes({e.size(weight, 2)}), e.ints({1})});
   return e.emit("Pad", {input, e.concat({before, e.ints({0})}, 0), kNoTensor, e.ints({2})});
 }
