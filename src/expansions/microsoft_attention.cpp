@@ -23,10 +23,6 @@ int64_t positive(const Expander& e, const char* attr) {
   return n;
 }
 
-TensorId sum_of(Expander& e, TensorId a, TensorId b) {
-  return a == kNoTensor ? b : b == kNoTensor ? a : e.emit("Add", {a, b});
-}
-
 // mask_filter_value where `seen` is false.
 TensorId filtered(Expander& e, TensorId seen, DType type) {
   const TensorId low = e.scalar(e.node.get_float("mask_filter_value", -10000), type);
@@ -61,8 +57,20 @@ TensorId unpacked(Expander& e, TensorId packed, int64_t i) {
 }
 
 struct Operands {
-  TensorId q, k, v, mask, past_key = kNoTensor, past_value = kNoTensor;
+  TensorId q, k, v, mask = kNoTensor, past_key = kNoTensor, past_value = kNoTensor;
 };
+
+// How many keys there are, those of the cache included.
+Size key_count(Expander& e, const Operands& o, int64_t heads) {
+  if (o.past_key == kNoTensor) return e.size(o.k, e.rank(o.k) == 3 ? 1 : 2);
+  return e.size(e.concat({o.past_key, e.rank(o.k) == 3 ? split_heads(e, o.k, heads) : o.k}, 2), 2);
+}
+
+// The mask of whole numbers and the numbers to be added, as one.
+void add_masks(Expander& e, Operands& o, TensorId mask, TensorId added, int64_t heads) {
+  if (mask != kNoTensor) o.mask = key_mask(e, mask, e.size(o.q, 0), key_count(e, o, heads), e.dtype(o.q));
+  if (added != kNoTensor) o.mask = o.mask == kNoTensor ? added : e.emit("Add", {o.mask, added});
+}
 
 // Attention of operands of rank 3 or 4; the result is [batch, seq, heads dim]. Gives {result, keys, values}.
 std::vector<TensorId> attend(Expander& e, const Operands& o, const std::map<std::string, Attribute>& attrs) {
@@ -102,12 +110,7 @@ void expand_multi_head_attention(Expander& e) {
   if (e.rank(o.k) == 4 && e.rank(o.q) == 3) o.q = split_heads(e, o.q, heads);
   if (e.rank(o.q) == 4 && e.rank(o.v) == 3) o.v = split_heads(e, o.v, heads);
   o.past_key = e.in_or_none(kPastKey), o.past_value = e.in_or_none(kPastValue);
-  if (e.has(kMask)) {
-    const Size keys = e.size(o.past_key == kNoTensor ? o.k : e.concat({o.past_key, split_heads(e, o.k, heads)}, 2),
-                             o.past_key == kNoTensor && e.rank(o.k) == 3 ? 1 : 2);
-    o.mask = key_mask(e, e.in(kMask), e.size(o.q, 0), keys, e.dtype(o.q));
-  }
-  o.mask = sum_of(e, o.mask, e.in_or_none(kAdded));
+  add_masks(e, o, e.in_or_none(kMask), e.in_or_none(kAdded), heads);
   const auto out = attend(e, o, attention_attributes(e, heads, heads));
   for (size_t i = 0; i < 3; i++) e.result(i, out[i]);
 }
@@ -123,14 +126,11 @@ void expand_attention(Expander& e) {
   if (widths.empty()) split["num_outputs"] = int64_t{3};
   const auto qkv = e.emit_many("Split", {all, widths.empty() ? kNoTensor : e.ints(widths)}, 3, std::move(split));
   Operands o{qkv[0], qkv[1], qkv[2], kNoTensor};
-  TensorId keys = o.k;
   if (e.has(kPast)) {
     auto past = [&](int64_t i) { return e.squeeze(e.slice(e.in(kPast), 0, i, i + 1), {0}); };
     o.past_key = past(0), o.past_value = past(1);
-    keys = e.concat({o.past_key, split_heads(e, o.k, heads)}, 2);
   }
-  if (e.has(kMask)) o.mask = key_mask(e, e.in(kMask), e.size(o.q, 0), e.size(keys, e.has(kPast) ? 2 : 1), e.dtype(o.q));
-  o.mask = sum_of(e, o.mask, e.in_or_none(kAdded));
+  add_masks(e, o, e.in_or_none(kMask), e.in_or_none(kAdded), heads);
   const auto out = attend(e, o, attention_attributes(e, heads, heads));
   e.result(0, out[0]);
   if (e.node.has_output(1)) e.result(1, e.concat({e.unsqueeze(out[1], {0}), e.unsqueeze(out[2], {0})}, 0));
