@@ -88,6 +88,43 @@ def test_missing_rank_is_named(save: Save) -> None:
         ingot.compile(save(model))
 
 
+FREE_THEN_WRONG: dict[str, tuple[str, int, list[tuple[int, ...]], dict[str, Any]]] = {
+    "an odd head": ("RotaryEmbedding", 23, [(1, 2, 3, 5), (1, 3, 2), (1, 3, 2)], {}),
+    "caches of another head": ("RotaryEmbedding", 23, [(1, 2, 3, 8), (1, 3, 3), (1, 3, 3)], {}),
+    "heads that do not divide": ("RotaryEmbedding", 23, [(1, 3, 10), (1, 3, 2), (1, 3, 2)], {"num_heads": 4}),
+    "a state that is too short": ("CausalConvWithState", 27, [(1, 2, 6), (2, 1, 4), (2,), (1, 2, 2)], {}),
+}
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("name", FREE_THEN_WRONG)
+def test_sizes_that_do_not_fit_are_errors_whenever_they_are_known(save: Save, name: str, fixed: bool) -> None:
+    op, opset, shapes, attributes = FREE_THEN_WRONG[name]
+    feeds = {f"x{i}": np.ones(shape, np.float32) for i, shape in enumerate(shapes)}
+    inputs: list[Any] = [
+        (port, TensorProto.FLOAT, x.shape if fixed else [f"{port}_{d}" for d in range(x.ndim)])
+        for port, x in feeds.items()
+    ]
+    node = helper.make_node(op, list(feeds), ["y"], **attributes)
+    model = make_model([node], inputs, [("y", TensorProto.FLOAT, None)], opset=opset)  # type: ignore[list-item]
+    with pytest.raises(ingot.Error):
+        ingot.compile(save(model)).inference(feeds)
+
+
+@pytest.mark.parametrize(("theta", "size"), [((1, 2, 3), 5), ((1, 3, 4), 4), ((1, 4, 5), 6), ((1, 2, 4), 4)])
+def test_affine_grid_of_other_rank_is_an_error(save: Save, theta: tuple[int, ...], size: int) -> None:
+    node = helper.make_node("AffineGrid", ["theta", "size"], ["grid"])
+    feeds = {"theta": np.ones(theta, np.float32), "size": np.full(size, 2)}
+    for free in (False, True):
+        inputs: list[Any] = [
+            ("theta", TensorProto.FLOAT, ["n", "a", "b"] if free else theta),
+            ("size", TensorProto.INT64, ["s"] if free else [size]),
+        ]
+        model = make_model([node], inputs, [("grid", TensorProto.FLOAT, None)])  # type: ignore[list-item]
+        with pytest.raises(ingot.Error):
+            ingot.compile(save(model)).inference(feeds)
+
+
 def test_kernels_of_one_formula_and_other_types_are_told_apart(save: Save) -> None:
     """f16 -> f32 and f32 -> f16 of as many elements: one loop over the same sizes, with steps of another width."""
     n = 4096

@@ -13,16 +13,8 @@ namespace {
 
 enum Operand : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kValidKeys };
 
-// [batch, seq, heads dim] -> [batch, heads, seq, dim]
-TensorId split_heads(Expander& e, TensorId x, const char* attr) {
-  if (e.rank(x) == 4) return x;
-  e.require(e.rank(x) == 3, "Q, K and V must be of rank 3 or 4, not {}", e.rank(x));
-  const int64_t heads = e.node.need_int(attr);
-  const Size width = e.size(x, 2);
-  e.require(heads > 0, "attribute '{}' is {}", attr, heads);
-  e.require(!width.is_number() || width.number % heads == 0, "{} heads do not divide {} values", heads, width.number);
-  const Size dim = width.is_number() ? width.number / heads : -1;
-  return e.transpose(e.reshape(x, {e.size(x, 0), e.size(x, 1), heads, dim}), {0, 2, 1, 3});
+TensorId by_heads(Expander& e, TensorId x, const char* attr) {
+  return e.rank(x) == 4 ? x : split_heads(e, x, e.node.need_int(attr));
 }
 
 TensorId with_past(Expander& e, TensorId x, size_t past) { return e.has(past) ? e.concat({e.in(past), x}, 2) : x; }
@@ -119,9 +111,9 @@ void check(Expander& e) {
 void expand_attention(Expander& e) {
   check(e);
   const bool packed = e.rank(e.in(kQ)) == 3;
-  const TensorId q = split_heads(e, e.in(kQ), "q_num_heads");
-  TensorId k = with_past(e, split_heads(e, e.in(kK), "kv_num_heads"), kPastKey);
-  TensorId v = with_past(e, split_heads(e, e.in(kV), "kv_num_heads"), kPastValue);
+  const TensorId q = by_heads(e, e.in(kQ), "q_num_heads");
+  TensorId k = with_past(e, by_heads(e, e.in(kK), "kv_num_heads"), kPastKey);
+  TensorId v = with_past(e, by_heads(e, e.in(kV), "kv_num_heads"), kPastValue);
   e.result(1, k);
   e.result(2, v);
   const Bias bias = make_bias(e, q, k);
@@ -137,8 +129,7 @@ void expand_attention(Expander& e) {
   e.result(3, stages[mode]);
 
   const TensorId y = e.emit("MatMul", {p, v});
-  if (!packed) return e.result(0, y);
-  e.result(0, e.reshape(e.transpose(y, {0, 2, 1, 3}), {e.size(q, 0), e.size(q, 2), e.size(q, 1) * e.size(v, 3)}));
+  e.result(0, packed ? merge_heads(e, y) : y);
 }
 
 }  // namespace

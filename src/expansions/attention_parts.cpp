@@ -13,6 +13,19 @@ TensorId root_of_default_scale(Expander& e, TensorId q, DType dtype) {
 
 }  // namespace
 
+TensorId split_heads(Expander& e, TensorId x, int64_t heads) {
+  e.require(e.rank(x) == 3, "a tensor of rank {} cannot be split into heads, expected 3", e.rank(x));
+  const Size width = e.size(x, 2);
+  e.require(heads > 0, "the number of heads is {}", heads);
+  e.require(!width.is_number() || width.number % heads == 0, "{} heads do not divide {} values", heads, width.number);
+  const Size dim = width.is_number() ? width.number / heads : -1;
+  return e.transpose(e.reshape(x, {e.size(x, 0), e.size(x, 1), heads, dim}), {0, 2, 1, 3});
+}
+
+TensorId merge_heads(Expander& e, TensorId x) {
+  return e.reshape(e.transpose(x, {0, 2, 1, 3}), {e.size(x, 0), e.size(x, 2), e.size(x, 1) * e.size(x, 3)});
+}
+
 TensorId repeat_heads(Expander& e, TensorId x, TensorId q) {
   if (e.shape(x)[1] == e.shape(q)[1]) return x;
   const Size few = e.size(x, 1), many = e.size(q, 1);

@@ -4,6 +4,10 @@
 
 namespace ingot {
 
+// [batch, seq, heads dim] <-> [batch, heads, seq, dim]
+TensorId split_heads(Expander&, TensorId, int64_t heads);
+TensorId merge_heads(Expander&, TensorId);
+
 // Each head of x, which has fewer than Q, so often that there is one for every head of Q.
 TensorId repeat_heads(Expander&, TensorId x, TensorId q);
 

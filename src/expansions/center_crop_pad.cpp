@@ -6,15 +6,18 @@ namespace ingot {
 namespace {
 
 void expand_center_crop_pad(Expander& e) {
-  const TensorId data = e.in(0), wanted = e.cast(e.in(1), DType::I64);
+  const TensorId data = e.in(0);
   const int64_t rank = e.rank(data);
   std::vector<int64_t> axes = e.node.get_ints("axes");
   if (!e.node.has("axes"))
     for (int64_t d = 0; d < rank; d++) axes.push_back(d);
   for (int64_t& a : axes) a = e.axis(a, rank);
   if (axes.empty()) return e.result(0, data);
-  e.require(e.rank(wanted) == 1 && e.number(wanted, 0) == static_cast<int64_t>(axes.size()),
-            "shape {} does not tell the sizes of {} axes", str(e.shape(wanted)), axes.size());
+  const auto count = static_cast<int64_t>(axes.size());
+  const TensorId shape = e.in(1);
+  e.require(e.rank(shape) == 1 && (!e.size(shape, 0).is_number() || e.number(shape, 0) == count),
+            "shape {} does not tell the sizes of {} axes", str(e.shape(shape)), count);
+  const TensorId wanted = e.reshape(e.cast(shape, DType::I64), {count});
 
   std::vector<Size> sizes;
   for (int64_t a : axes) sizes.push_back(e.size(data, a));

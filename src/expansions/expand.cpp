@@ -48,10 +48,9 @@ GraphExpansion::GraphExpansion(Graph& graph) : graph_(graph) {
 
 void GraphExpansion::run() {
   todo_ = std::move(graph_.nodes);
-  std::vector<Node> out;
-  out.reserve(todo_.size());
-  for (const Node& node : todo_) add(node, out);
-  graph_.nodes = std::move(out);
+  done_.reserve(todo_.size());
+  for (const Node& node : todo_) add(node, done_);
+  graph_.nodes = std::move(done_);
   for (size_t i = 0; i < known_.size(); i++) graph_.tensors[i].info = std::move(known_[i]);
   if (expanded_) remove_dead(graph_);
 }

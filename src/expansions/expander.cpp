@@ -17,6 +17,10 @@ TensorId Expander::in(size_t i) const {
   return node.inputs[i];
 }
 
+const std::vector<Node>& Expander::nodes_before() const { return run_.done_; }
+
+TensorId Expander::find(const std::string& tensor) const { return run_.graph_.find_tensor(tensor); }
+
 DType Expander::dtype(TensorId t) const {
   if (info(t).dtype == DType::Undefined)
     fail(ErrorKind::Unsupported, "the element type of '{}' is not known", run_.graph_.tensor(t).name);
@@ -55,6 +59,18 @@ std::vector<TensorId> Expander::emit_many(const std::string& op, std::vector<Ten
   n.attrs = std::move(attrs);
   n.origins = node.origins;
   for (size_t i = 0; i < results; i++) n.outputs.push_back(run_.new_tensor(node.name + "/" + op));
+  std::vector<TensorId> made = n.outputs;
+  run_.add(std::move(n), nodes_);
+  return made;
+}
+
+std::vector<TensorId> Expander::emit_copy(const Node& original, std::vector<TensorId> inputs) {
+  Node n = original;
+  n.name = run_.node_name(node.name + "/" + n.op);
+  n.inputs = std::move(inputs);
+  n.origins = node.origins;
+  for (TensorId& t : n.outputs)
+    if (t != kNoTensor) t = run_.new_tensor(node.name + "/" + n.op);
   std::vector<TensorId> made = n.outputs;
   run_.add(std::move(n), nodes_);
   return made;
@@ -164,8 +180,8 @@ TensorId Expander::concat(const std::vector<TensorId>& parts, int64_t at) {
   return parts.size() == 1 ? parts[0] : emit("Concat", parts, {{"axis", at}});
 }
 
-TensorId Expander::slice(TensorId t, int64_t at, int64_t begin, int64_t end, int64_t step) {
-  return emit("Slice", {t, ints({begin}), ints({end}), ints({at}), ints({step})});
+TensorId Expander::slice(TensorId t, int64_t at, const Size& begin, const Size& end, int64_t step) {
+  return emit("Slice", {t, sizes({begin}), sizes({end}), ints({at}), ints({step})});
 }
 
 TensorId Expander::count_up(const Size& n) {

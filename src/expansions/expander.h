@@ -36,6 +36,10 @@ class Expander {
   TensorId in(size_t i) const;  // InvalidModel when absent
   TensorId in_or_none(size_t i) const { return has(i) ? node.inputs[i] : kNoTensor; }
 
+  // The graph around the node, as far as it has been walked.
+  const std::vector<Node>& nodes_before() const;
+  TensorId find(const std::string& tensor) const;  // kNoTensor when there is none
+
   // What is known of any tensor. Unsupported when it is not.
   DType dtype(TensorId) const;
   Shape shape(TensorId) const;
@@ -48,6 +52,8 @@ class Expander {
   TensorId emit(const std::string& op, std::vector<TensorId> inputs, std::map<std::string, Attribute> attrs = {});
   std::vector<TensorId> emit_many(const std::string& op, std::vector<TensorId> inputs, size_t results,
                                   std::map<std::string, Attribute> attrs = {});
+  // The same node with other operands; its results.
+  std::vector<TensorId> emit_copy(const Node&, std::vector<TensorId> inputs);
   // The nodes of a graph, reading `inputs`; its results.
   std::vector<TensorId> inline_graph(const Graph&, const std::vector<TensorId>& inputs);
   // t is the node's i-th result.
@@ -64,7 +70,7 @@ class Expander {
   TensorId unsqueeze(TensorId, const std::vector<int64_t>& axes);
   TensorId concat(const std::vector<TensorId>&, int64_t axis);
   TensorId squeeze(TensorId, const std::vector<int64_t>& axes);
-  TensorId slice(TensorId, int64_t axis, int64_t begin, int64_t end = kToTheEnd, int64_t step = 1);
+  TensorId slice(TensorId, int64_t axis, const Size& begin, const Size& end = kToTheEnd, int64_t step = 1);
   TensorId reduce(const std::string& op, TensorId, const std::vector<int64_t>& axes, bool keep = false);
   // 0, 1, ... n - 1 of i64.
   TensorId count_up(const Size& n);

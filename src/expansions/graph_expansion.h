@@ -26,7 +26,7 @@ class GraphExpansion {
   std::vector<TensorInfo> known_;  // by tensor, while the walk lasts
   bool expanded_ = false;
   std::optional<UniqueNames> tensor_names_, node_names_;  // made when first needed: most graphs expand nothing
-  std::vector<Node> todo_;
+  std::vector<Node> todo_, done_;
 };
 
 }  // namespace ingot

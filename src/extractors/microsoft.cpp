@@ -100,28 +100,6 @@ void fused_gemm(Rewriter& r) {
   activate(r, activation, params);
 }
 
-TensorId transpose_last(Rewriter& r, TensorId t, int64_t rank) {
-  std::vector<int64_t> perm;
-  for (int64_t i = 0; i < rank; i++) perm.push_back(i);
-  if (rank >= 2) std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
-  return r.emit("Transpose", {t}, {{"perm", perm}});
-}
-
-// alpha * MatMul(A', B') with the last two axes of A and B exchanged or not
-void fused_matmul(Rewriter& r) {
-  if (r.node.get_int("transBatchA", 0) || r.node.get_int("transBatchB", 0)) return;
-  TensorId operands[2] = {r.need_input(0), r.need_input(1)};
-  const bool transposed[2] = {r.node.get_int("transA", 0) != 0, r.node.get_int("transB", 0) != 0};
-  for (int i : {0, 1})
-    if (transposed[i] && !r.rank(operands[i])) return;  // the operator is left as it is
-  for (int i : {0, 1})
-    if (transposed[i]) operands[i] = transpose_last(r, operands[i], *r.rank(operands[i]));
-  const float alpha = r.node.get_float("alpha", 1);
-  if (alpha == 1) return standard(r, "MatMul", {operands[0], operands[1]});
-  const TensorId factor = r.scalar_like(alpha, r.need_input(0), "alpha");
-  standard(r, "Mul", {r.emit("MatMul", {operands[0], operands[1]}), factor});
-}
-
 void expand_dims(Rewriter& r) {
   const TensorId axis = r.emit("Reshape", {r.need_input(1), r.ints({1}, "shape")});
   standard(r, "Unsqueeze", {r.need_input(0), r.emit("Cast", {axis}, {{"to", static_cast<int64_t>(DType::I64)}})});
@@ -141,13 +119,15 @@ constexpr Rule kRules[] = {
     {"SimplifiedLayerNormalization", 1, kAnyVersion, rms_norm},
     {"FusedConv", 1, kAnyVersion, fused_conv},
     {"FusedGemm", 1, kAnyVersion, fused_gemm},
-    {"FusedMatMul", 1, kAnyVersion, fused_matmul},
-    {"TransposeMatMul", 1, kAnyVersion, fused_matmul},
     {"ExpandDims", 1, kAnyVersion, expand_dims},
 };
+
+// onnxruntime writes this one as if it were standard.
+constexpr Rule kStandardRules[] = {{"SimplifiedLayerNormalization", 1, kAnyVersion, rms_norm}};
 
 }  // namespace
 
 RuleTable microsoft_rules() { return {"com.microsoft", kRules}; }
+RuleTable microsoft_standard_rules() { return {"", kStandardRules}; }
 
 }  // namespace ingot

@@ -43,13 +43,6 @@ void pooling(Rewriter& r, const char* op) {
 void average_pool(Rewriter& r) { pooling(r, "AveragePool"); }
 void global_average_pool(Rewriter& r) { pooling(r, "GlobalAveragePool"); }
 
-// Follows Softmax of the opset that the attribute names.
-void softmax(Rewriter& r) {
-  if (r.node.get_int("opset", 13) < 13 && r.node.get_int("axis", 1) != -1)
-    r.fail(ErrorKind::Unsupported, "with the semantics of opset {} is not supported", r.node.get_int("opset", 13));
-  unary(r, "Softmax", {{"axis", r.node.get_int("axis", -1)}});
-}
-
 // (y_scale, y_zero, X0, x0_scale, x0_zero, X1, ...)
 void concat(Rewriter& r) {
   std::vector<TensorId> parts;
@@ -85,7 +78,6 @@ constexpr Rule kRules[] = {
     {"QLinearLeakyRelu", 1, kAnyVersion, leaky_relu},
     {"QLinearAveragePool", 1, kAnyVersion, average_pool},
     {"QLinearGlobalAveragePool", 1, kAnyVersion, global_average_pool},
-    {"QLinearSoftmax", 1, kAnyVersion, softmax},
     {"QLinearConcat", 1, kAnyVersion, concat},
     {"QGemm", 1, kAnyVersion, gemm},
 };

@@ -1,65 +1,14 @@
-// ImageDecoder for formats that need no library of their own: BMP and TIFF without compression, binary PNM, and PNG.
+// ImageDecoder: BMP and TIFF without compression, binary PNM, PNG, and JPEG (jpeg.cpp).
 #include <array>
-#include <cstring>
 #include <map>
 
-#include "base/checked.h"
 #include "ops/host.h"
+#include "ops/jpeg.h"
 
 namespace ingot {
 namespace {
 
-struct Image {
-  int64_t height = 0, width = 0, channels = 0;  // 1 grey, 3 RGB, 4 RGB with alpha, 2 grey with alpha
-  std::vector<uint8_t> pixels;
-};
-
-// Bytes with a place to read from; reading past the end is an error of the file.
-class Reader {
- public:
-  explicit Reader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
-  bool starts_with(std::string_view magic) const {
-    return bytes_.size() >= magic.size() && !std::memcmp(bytes_.data(), magic.data(), magic.size());
-  }
-  void seek(int64_t at) {
-    if (at < 0 || at > std::ssize(bytes_)) invalid_input("the image is truncated");
-    at_ = static_cast<size_t>(at);
-  }
-  std::span<const uint8_t> all() const { return bytes_; }
-  size_t left() const { return bytes_.size() - at_; }
-  std::span<const uint8_t> take(int64_t count) {
-    if (count < 0 || static_cast<size_t>(count) > left()) invalid_input("the image is truncated");
-    auto out = bytes_.subspan(at_, static_cast<size_t>(count));
-    at_ += static_cast<size_t>(count);
-    return out;
-  }
-  uint8_t byte() { return take(1)[0]; }
-  int64_t little(int count) {
-    int64_t v = 0;
-    const auto b = take(count);
-    for (int i = count; i-- > 0;) v = v << 8 | b[static_cast<size_t>(i)];
-    return v;
-  }
-  int64_t big(int count) {
-    int64_t v = 0;
-    for (uint8_t b : take(count)) v = v << 8 | b;
-    return v;
-  }
-
- private:
-  std::span<const uint8_t> bytes_;
-  size_t at_ = 0;
-};
-
-Image sized(int64_t height, int64_t width, int64_t channels) {
-  constexpr int64_t kMost = int64_t{1} << 31;
-  if (height <= 0 || width <= 0 || height > kMost || width > kMost) invalid_input("an image of {} x {}", height, width);
-  const int64_t bytes = checked_mul(checked_mul(height, width), channels);
-  if (bytes > kMost) invalid_input("an image of {} x {} is too large", height, width);
-  return {height, width, channels, std::vector<uint8_t>(static_cast<size_t>(bytes))};
-}
-
-Image read_bmp(Reader in) {
+Image read_bmp(ImageReader in) {
   in.seek(10);
   const int64_t data = in.little(4);
   in.seek(18);
@@ -68,7 +17,7 @@ Image read_bmp(Reader in) {
   const int64_t bits = in.little(2), compression = in.little(4);
   if ((bits != 24 && bits != 32) || compression != 0)
     unsupported("a BMP of {} bits with compression {}: only 24 and 32 bits without are read", bits, compression);
-  Image out = sized(height < 0 ? -int64_t{height} : height, width, 3);
+  Image out = sized_image(height < 0 ? -int64_t{height} : height, width, 3);
   const int64_t step = bits / 8, row = (width * step + 3) / 4 * 4;
   in.seek(data);
   for (int64_t y = 0; y < out.height; y++) {
@@ -80,7 +29,7 @@ Image read_bmp(Reader in) {
   return out;
 }
 
-Image read_pnm(Reader in) {
+Image read_pnm(ImageReader in) {
   in.byte();
   const bool colour = in.byte() == '6';
   auto number = [&] {
@@ -96,7 +45,7 @@ Image read_pnm(Reader in) {
   };
   const int64_t width = number(), height = number(), most = number();
   if (most != 255) unsupported("a PNM with values up to {}: only 255 is read", most);
-  Image out = sized(height, width, colour ? 3 : 1);
+  Image out = sized_image(height, width, colour ? 3 : 1);
   const auto data = in.take(std::ssize(out.pixels));
   out.pixels.assign(data.begin(), data.end());
   return out;
@@ -221,7 +170,7 @@ class Inflate {
     }
   }
 
-  Reader in_;
+  ImageReader in_;
   size_t expected_;
   uint32_t hold_ = 0;
   int held_ = 0;
@@ -245,14 +194,14 @@ void unfilter(std::vector<uint8_t>& data, int64_t rows, int64_t row, int64_t ste
   }
 }
 
-Image read_png(Reader in) {
+Image read_png(ImageReader in) {
   in.seek(8);
   int64_t width = 0, height = 0, depth = 0, type = -1, interlaced = 0;
   std::vector<uint8_t> packed, palette;
   for (bool end = false; !end;) {
     const int64_t length = in.big(4);
     const auto tag = in.take(4);
-    Reader chunk(in.take(length));
+    ImageReader chunk(in.take(length));
     in.take(4);  // checksum
     const std::string name(tag.begin(), tag.end());
     if (name == "IHDR") {
@@ -270,14 +219,14 @@ Image read_png(Reader in) {
     unsupported("a PNG of {} bits, colour type {}, {}interlaced: only 8 bits, not interlaced, are read", depth, type,
                 interlaced ? "" : "not ");
   const int64_t channels = kChannels[type];
-  Image out = sized(height, width, channels);
+  Image out = sized_image(height, width, channels);
   const int64_t row = width * channels;
   std::vector<uint8_t> data = Inflate(packed, static_cast<size_t>(height * (row + 1))).run();
   if (std::ssize(data) != height * (row + 1)) invalid_input("the image is truncated");
   unfilter(data, height, row, channels);
   for (int64_t y = 0; y < height; y++) std::copy_n(data.data() + y * (row + 1) + 1, row, out.pixels.data() + y * row);
   if (type != 3) return out;
-  Image coloured = sized(height, width, 3);
+  Image coloured = sized_image(height, width, 3);
   for (size_t i = 0; i < out.pixels.size(); i++)
     for (size_t c = 0; c < 3; c++) {
       const size_t at = out.pixels[i] * 3u + c;
@@ -288,7 +237,7 @@ Image read_png(Reader in) {
 }
 
 // Baseline TIFF: strips of pixels, one directory.
-Image read_tiff(Reader in) {
+Image read_tiff(ImageReader in) {
   const bool little = in.starts_with("II");
   auto number = [&](int bytes) { return little ? in.little(bytes) : in.big(bytes); };
   in.seek(4);
@@ -296,7 +245,7 @@ Image read_tiff(Reader in) {
   std::map<int64_t, std::vector<int64_t>> tags;
   for (int64_t entries = number(2), i = 0; i < entries; i++) {
     const int64_t tag = number(2), type = number(2), count = number(4), bytes = type == 3 ? 2 : 4;
-    Reader after = in;
+    ImageReader after = in;
     after.take(4);
     if ((type == 3 || type == 4) && count <= std::ssize(in.all())) {
       if (count * bytes > 4) in.seek(number(4));
@@ -309,7 +258,7 @@ Image read_tiff(Reader in) {
   if (first(259, 1) != 1 || first(258, 1) != 8 || first(284, 1) != 1 ||
       (channels != 1 && channels != 3 && channels != 4))
     unsupported("a TIFF that is compressed, planar or not of 8 bits is not read");
-  Image out = sized(first(257, 0), first(256, 0), channels);
+  Image out = sized_image(first(257, 0), first(256, 0), channels);
   std::vector<uint8_t> data;
   for (size_t strip = 0; strip < tags[273].size() && strip < tags[279].size(); strip++) {
     in.seek(tags[273][strip]);
@@ -323,13 +272,14 @@ Image read_tiff(Reader in) {
 }
 
 Image read_image(std::span<const uint8_t> bytes) {
-  const Reader in(bytes);
+  const ImageReader in(bytes);
   if (in.starts_with("BM")) return read_bmp(in);
   if (in.starts_with("P5") || in.starts_with("P6")) return read_pnm(in);
+  if (in.starts_with("\xff\xd8\xff")) return read_jpeg(in);
   if (in.starts_with("\x89PNG\r\n\x1a\n")) return read_png(in);
   if (in.starts_with(std::string_view("II*\0", 4)) || in.starts_with(std::string_view("MM\0*", 4)))
     return read_tiff(in);
-  unsupported("the image is not a BMP, PNM, PNG or TIFF: other formats are not read");
+  unsupported("the image is not a BMP, JPEG, PNM, PNG or TIFF: other formats are not read");
 }
 
 void infer(InferContext& ctx) {

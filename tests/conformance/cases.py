@@ -88,6 +88,9 @@ def data_sets(case: Any, model: onnx.ModelProto) -> list[tuple[list[Any], list[A
     return sets
 
 
+BFLOAT16_RTOL = 2**-6  # two units in the last place, as ONNX's own runner has it
+
+
 def compare(actual: Any, expected: Any, rtol: float, atol: float) -> None:
     if expected is None or actual is None:
         assert actual is None and expected is None, f"{actual!r}, expected {expected!r}"
@@ -105,6 +108,8 @@ def compare(actual: Any, expected: Any, rtol: float, atol: float) -> None:
         return
     assert actual.dtype == expected.dtype, f"element type {actual.dtype}, expected {expected.dtype}"
     assert actual.shape == expected.shape, f"shape {actual.shape}, expected {expected.shape}"
+    if expected.dtype.name == "bfloat16":
+        rtol = max(rtol, BFLOAT16_RTOL)
     if expected.dtype.kind not in "fciub":  # bfloat16 and smaller floats: numpy compares them through float32
         actual, expected = actual.astype(np.float32), expected.astype(np.float32)
     np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)

@@ -82,6 +82,16 @@ def ir(model: onnx.ModelProto, inputs: dict[str, Any], folder: Path) -> Outputs:
     return list(ingot.load(folder / "ir", threads=1).inference(inputs).values())
 
 
+# Types that numpy does not have: onnxruntime takes and gives their bits.
+AS_BITS = {
+    onnx.TensorProto.BFLOAT16,
+    onnx.TensorProto.FLOAT8E4M3FN,
+    onnx.TensorProto.FLOAT8E4M3FNUZ,
+    onnx.TensorProto.FLOAT8E5M2,
+    onnx.TensorProto.FLOAT8E5M2FNUZ,
+}
+
+
 def onnxruntime(model: onnx.ModelProto, inputs: dict[str, Any], folder: Path) -> Outputs:
     """The peer, as it comes."""
     import onnxruntime as ort
@@ -90,7 +100,18 @@ def onnxruntime(model: onnx.ModelProto, inputs: dict[str, Any], folder: Path) ->
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return list(session.run(None, inputs))
+    types = {port.name: port.type.tensor_type.elem_type for port in (*model.graph.input, *model.graph.output)}
+    feed = {}
+    for name, value in inputs.items():
+        feed[name] = np.asarray(value) if isinstance(value, np.generic) else value
+        if types[name] in AS_BITS:
+            bits = value.view(f"u{value.itemsize}")
+            feed[name] = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, types[name])
+    results = session.run(None, feed)
+    kinds = [types[port.name] for port in model.graph.output]
+    return [
+        r.view(helper.tensor_dtype_to_np_dtype(k)) if k in AS_BITS else r for r, k in zip(results, kinds, strict=True)
+    ]
 
 
 MODES: dict[str, Mode] = {
