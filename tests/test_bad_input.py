@@ -294,6 +294,7 @@ def edit(ir: Path, pattern: str, replacement: str) -> None:
         (r"^inputs: .*", "inputs: [x"),
         (r"^inputs: .*", "inputs: [nobody]"),
         (r"type: Relu", "type: Relu, type: Relu"),
+        (r"type: Relu", "type: Relu, attr: {packed: 16}"),
     ],
 )
 def test_edited_ir(ir: Path, pattern: str, replacement: str) -> None:
