@@ -1,4 +1,5 @@
 // ingot quantize: an ONNX model in 8 bits.
+#include <charconv>
 #include <sstream>
 
 #include "base/error.h"
@@ -19,7 +20,8 @@ struct Options {
   bool is_static = false, is_dynamic = false, per_tensor = false, symmetric = false, reduce_range = false;
   bool bias_correction = false, external_data = false, quiet = false;
   double percentile = 99.99;
-  std::optional<double> smooth_quant, mixed_precision;
+  std::string smooth_quant = "auto";
+  std::optional<double> mixed_precision;
   int64_t block = 0;
   size_t samples = 0;
 };
@@ -30,6 +32,14 @@ std::vector<std::string> list(const std::string& text) {
   for (std::string item; std::getline(in, item, ',');)
     if (!item.empty()) out.push_back(item);
   return out;
+}
+
+double alpha(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw Error(ErrorKind::InvalidInput, fmt::format("--smooth-quant {}: not a number", text), "auto, off, or 0 to 1");
+  return value;
 }
 
 QuantizeOptions quantize_options(const Options& o) {
@@ -59,7 +69,8 @@ QuantizeOptions quantize_options(const Options& o) {
   q.method = *range_method_from_name(o.method);
   q.percentile = o.percentile;
   q.bias_correction = o.bias_correction;
-  q.smooth_quant = o.smooth_quant;
+  q.smooth_quant = o.smooth_quant != "off";
+  if (q.smooth_quant && o.smooth_quant != "auto") q.smooth_alpha = alpha(o.smooth_quant);
   q.mixed_precision = o.mixed_precision;
   q.external_data = o.external_data;
   return q;
@@ -120,7 +131,9 @@ void add_quantize(CLI::App& app) {
       ->check(CLI::IsMember({"int32", "fp32", "fp32-trailing"}))
       ->default_str("int32");
   c->add_flag("--bias-correction", o->bias_correction, "subtract the average error of each channel from the bias");
-  c->add_option("--smooth-quant", o->smooth_quant, "share outliers of activations with weights: alpha in [0, 1]");
+  c->add_option("--smooth-quant", o->smooth_quant, "share outliers of activations with weights: auto, off, or alpha")
+      ->type_name("ALPHA")
+      ->default_str("auto");
   c->add_option("--mixed-precision", o->mixed_precision,
                 "leave the noisiest layers in fp32 until outputs reach this SNR in dB");
   c->add_option("--op-types", o->op_types, "quantize only these operators: MatMul,Conv");

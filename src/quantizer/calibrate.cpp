@@ -42,11 +42,13 @@ Statistics calibrate(const Graph& graph, const std::vector<std::string>& tensors
   return out;
 }
 
-std::unordered_map<std::string, std::vector<float>> channel_maxima(const Graph& graph,
-                                                                   const std::vector<std::string>& tensors,
-                                                                   const Samples& samples, const ProgressFn& progress) {
+std::unordered_map<std::string, ChannelStatistics> channel_statistics(const Graph& graph,
+                                                                      const std::vector<std::string>& tensors,
+                                                                      const Samples& samples,
+                                                                      const ProgressFn& progress) {
   need_samples(samples);
-  std::unordered_map<std::string, std::vector<float>> out;
+  std::unordered_map<std::string, ChannelStatistics> out;
+  std::unordered_map<std::string, double> rows;
   Runner runner(graph, tensors);
   for (size_t s = 0; s < samples.count; s++) {
     progress("measuring channels", s, samples.count);
@@ -54,12 +56,25 @@ std::unordered_map<std::string, std::vector<float>> channel_maxima(const Graph& 
     for (size_t i = 0; i < tensors.size(); i++) {
       if (!is_f32_tensor(values[i]) || values[i].tensor().dims.empty()) continue;
       const auto channels = static_cast<size_t>(values[i].tensor().dims.back());
-      std::vector<float>& most = out[tensors[i]];
-      most.resize(std::max(most.size(), channels), 0);
       const auto data = values[i].tensor().as<float>();
-      for (size_t k = 0; k < data.size(); k++) most[k % channels] = std::max(most[k % channels], std::abs(data[k]));
+      ChannelStatistics& c = out[tensors[i]];
+      if (c.most.empty()) {
+        c.least.assign(channels, 0);
+        c.most.assign(channels, 0);
+        c.mean_square.assign(channels, 0);
+      }
+      if (c.most.size() != channels) continue;  // an axis of free length: no channels
+      for (size_t k = 0; k < data.size(); k++) {
+        const size_t at = k % channels;
+        c.least[at] = std::min(c.least[at], data[k]);
+        c.most[at] = std::max(c.most[at], data[k]);
+        c.mean_square[at] += static_cast<double>(data[k]) * data[k];
+      }
+      rows[tensors[i]] += static_cast<double>(data.size()) / static_cast<double>(std::max<size_t>(channels, 1));
     }
   }
+  for (auto& [name, c] : out)
+    for (double& m : c.mean_square) m /= std::max(rows[name], 1.0);
   return out;
 }
 

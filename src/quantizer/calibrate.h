@@ -19,10 +19,14 @@ using Statistics = std::unordered_map<std::string, ValueStatistics>;
 // sample gives a value.
 Statistics calibrate(const Graph&, const std::vector<std::string>& tensors, const Samples&, const ProgressFn&);
 
-// Largest absolute value of each tensor for each index of its last axis.
-std::unordered_map<std::string, std::vector<float>> channel_maxima(const Graph&,
-                                                                   const std::vector<std::string>& tensors,
-                                                                   const Samples&, const ProgressFn&);
+// What is known of each index along the last axis of a tensor.
+struct ChannelStatistics {
+  std::vector<float> least, most;
+  std::vector<double> mean_square;
+};
+std::unordered_map<std::string, ChannelStatistics> channel_statistics(const Graph&,
+                                                                      const std::vector<std::string>& tensors,
+                                                                      const Samples&, const ProgressFn&);
 
 // 10 log10(sum of squares / sum of squared differences); infinite when nothing differs.
 class SignalToNoise {

@@ -97,6 +97,8 @@ class FactChooser {
       else if (o_.per_channel)
         axis = channel_axis(n, dims);
     }
+    const bool rows = n.is("Gather") && n.get_int("axis", 0) == 0 && dims.size() == 2;
+    if (rows && o_.per_channel && is_signed(o_.weight)) axis = 0;
     want.axes.insert(axis);
   }
 

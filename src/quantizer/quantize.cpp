@@ -130,24 +130,51 @@ class Quantizer {
     if (facts_.bias == BiasRecipe::Int32) quantize_bias(h, before, node);
   }
 
-  // Gather(DequantizeLinear(q)) -> DequantizeLinear(Gather(q)): rows of a table are looked up as integers.
+  // Rows of a table are looked up as integers:
+  //   Gather(DequantizeLinear(q, s)) -> DequantizeLinear(Gather(q), s)             one scale
+  //                                  -> Cast(Gather(q)) * Gather(s as a column)    one for each row, zero points 0
   bool gathers_rows(const Node& n, size_t operand) const {
-    return n.is("Gather") && operand == 0 && e_.is_constant(n.inputs[0]) && !facts_of(n.inputs[0], n).axis;
+    if (!n.is("Gather") || operand != 0 || !e_.is_constant(n.inputs[0])) return false;
+    const TensorFacts& f = facts_of(n.inputs[0], n);
+    if (!f.axis) return true;
+    return *f.axis == 0 && !f.block && n.get_int("axis", 0) == 0 && e_.info(n.inputs[0]).constant->dims.size() == 2 &&
+           std::all_of(f.zero_point.begin(), f.zero_point.end(), [](int32_t z) { return z == 0; });
   }
   void gather_integers(Handle h, TensorId table) {
-    const Parameters p = parameters(table);
     const Node old = e_.node(h);
     const TensorId out = old.outputs[0];
-    const std::string name = e_.graph.tensor(out).name;
+    const std::string name = e_.graph.tensor(out).name, table_name = e_.graph.tensor(table).name;
+    const std::optional<Shape> shape = e_.info(out).shape;
+    const TensorFacts& f = facts_.tensors.at(table_name);
+    const TensorId q = integer_table(table);
     Node gather = old;
-    gather.inputs[0] = integers(table, p);
-    gather.outputs[0] = e_.add_value(name + "_quantized", p.dtype, e_.info(out).shape);
-    Node dq{.op = "DequantizeLinear", .name = name + "_DequantizeLinear", .origins = old.origins};
-    dq.inputs = {gather.outputs[0], p.scale, p.zero};
-    dq.outputs = {out};
+    gather.inputs[0] = q;
+    gather.outputs[0] = e_.add_value(name + "_quantized", f.dtype, shape);
     e_.erase(h);
+    Node last{.op = "DequantizeLinear", .name = name + "_DequantizeLinear", .origins = old.origins};
+    last.outputs = {out};
+    if (f.axis) {
+      const auto rows = static_cast<int64_t>(f.scale.size());
+      const ConstantPtr column = make_constant(DType::F32, {rows, 1}, f.scale);
+      const TensorId scale = e_.emit(old, "Gather", {e_.add_constant(table_name + "_scale", column), old.inputs[1]},
+                                     {{"axis", int64_t{0}}}, DType::F32, std::nullopt);
+      const TensorId real = e_.emit(old, "Cast", {gather.outputs[0]}, {{"to", static_cast<int64_t>(DType::F32)}},
+                                    DType::F32, shape);
+      last.op = "Mul";
+      last.inputs = {real, scale};
+    } else {
+      const Parameters p = parameters(table);
+      last.inputs = {gather.outputs[0], p.scale, p.zero};
+    }
     e_.add(std::move(gather));
-    e_.add(std::move(dq));
+    e_.add(std::move(last));
+  }
+  // One for all that gather from it.
+  TensorId integer_table(TensorId table) {
+    auto& made = tables_[table];
+    const std::string name = e_.graph.tensor(table).name;
+    if (!made) made = e_.add_constant(name + "_quantized", quantize_constant(*e_.info(table).constant, facts_.tensors.at(name)));
+    return *made;
   }
 
   // Every reader of the tensor, except the one that quantizes it, reads it dequantized. The caller of the model sees
@@ -273,6 +300,7 @@ class Quantizer {
   std::unordered_map<std::string, TensorId> tensors_;
   std::unordered_map<std::string, Handle> nodes_;
   std::unordered_map<TensorId, TensorId> made_;
+  std::unordered_map<TensorId, std::optional<TensorId>> tables_;
 };
 
 }  // namespace

@@ -59,15 +59,15 @@ void check_options(const QuantizeOptions& o, const Samples& samples) {
   auto bad = [](const std::string& what, const std::string& hint) { throw Error(ErrorKind::InvalidInput, what, hint); };
   if (is_static && samples.count == 0)
     bad("static quantization needs calibration data", "give samples with --calib, or quantize with --dynamic");
-  if (samples.count == 0 && (o.bias_correction || o.smooth_quant || o.mixed_precision))
-    bad("bias correction, smoothing and mixed precision need calibration data", "give samples with --calib");
+  if (samples.count == 0 && (o.bias_correction || o.smooth_alpha || o.mixed_precision))
+    bad("bias correction, smoothing by a given alpha and mixed precision need calibration data", "give samples with --calib");
   if (o.activation != DType::U8 && o.activation != DType::I8)
     bad("activations are quantized to u8 or s8", "--activation u8 or s8");
   if (o.select.mode == QuantizeMode::Dynamic && o.activation != DType::U8)
     bad("DynamicQuantizeLinear makes u8 only", "--activation u8, or --static");
   if (o.percentile <= 50 || o.percentile > 100)
     bad("a percentile lies above 50 and is at most 100", "--percentile 99.99");
-  if (o.smooth_quant && (*o.smooth_quant < 0 || *o.smooth_quant > 1)) bad("alpha lies in [0, 1]", "--smooth-quant 0.5");
+  if (o.smooth_alpha && !(*o.smooth_alpha >= 0 && *o.smooth_alpha <= 1)) bad("alpha lies in [0, 1]", "--smooth-quant 0.5");
   if (o.block < 0) bad("a block has at least one element", "--block 32");
 }
 
@@ -96,10 +96,12 @@ class ModelQuantizer {
                   selection_.skipped.empty() ? "it has no MatMul, Gemm or Conv"
                                              : fmt::format("{} '{}': {}", selection_.skipped[0].op,
                                                            selection_.skipped[0].name, selection_.skipped[0].reason));
-    if (o_.smooth_quant) {
-      const int64_t count = smooth(graph_, selection_, *o_.smooth_quant, samples_, progress_);
-      report_.notes.push_back(fmt::format("smoothed {} activations with alpha {}", count, *o_.smooth_quant));
-      select();
+    if (o_.smooth_quant && o_.select.mode != QuantizeMode::WeightOnly) {
+      const int64_t count = smooth(graph_, selection_, o_.smooth_alpha, o_.per_channel, samples_, progress_);
+      if (count > 0) {
+        report_.notes.push_back(fmt::format("smoothed {} activations", count));
+        select();
+      }
     }
     choose();
     if (o_.mixed_precision) mix_precision();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 
 #include "passes/editor.h"
 #include "quantizer/products.h"
@@ -13,84 +12,6 @@ namespace ingot {
 namespace {
 
 using Handle = Editor::Handle;
-
-bool smoothable(const Graph& g, const Node& n) {
-  if (!n.is("MatMul") && !(n.is("Gemm") && n.get_int("transA", 0) == 0)) return false;
-  return !g.info(n.inputs[0]).constant && g.info(n.inputs[1]).constant &&
-         g.info(n.inputs[1]).constant->dims.size() == 2;
-}
-
-// Index of the input channel of element i of a weight [K, N] or [N, K].
-struct InputChannel {
-  int64_t axis, columns;
-  size_t operator()(int64_t i) const { return static_cast<size_t>(axis == 0 ? i / columns : i % columns); }
-};
-InputChannel input_channel(const Node& n, const Constant& w) { return {*reduced_axis(n, w.dims), w.dims[1]}; }
-
-}  // namespace
-
-int64_t smooth(Graph& graph, const Selection& selection, double alpha, const Samples& samples,
-               const ProgressFn& progress) {
-  std::set<std::string> chosen;
-  for (const SelectedNode& s : selection.nodes) chosen.insert(s.name);
-  std::map<TensorId, std::vector<size_t>> readers;  // activation -> nodes
-  for (size_t i = 0; i < graph.nodes.size(); i++)
-    if (chosen.contains(graph.nodes[i].name) && smoothable(graph, graph.nodes[i]))
-      readers[graph.nodes[i].inputs[0]].push_back(i);
-  std::vector<std::string> names;
-  for (const auto& [t, nodes] : readers) names.push_back(graph.tensor(t).name);
-  if (names.empty()) return 0;
-  auto maxima = channel_maxima(graph, names, samples, progress);
-
-  Editor e(graph);
-  for (const auto& [t, nodes] : readers) {
-    const std::string name = e.graph.tensor(t).name;
-    const std::vector<float>& most = maxima[name];
-    std::vector<float> weight(most.size(), 0);
-    bool fits = !most.empty();
-    for (size_t i : nodes) {
-      const Node& n = e.node(static_cast<Handle>(i));
-      const Constant& w = *e.info(n.inputs[1]).constant;
-      const InputChannel channel = input_channel(n, w);
-      fits = fits && w.dims[static_cast<size_t>(channel.axis)] == static_cast<int64_t>(most.size());
-      if (!fits) break;
-      const auto data = w.as<float>();
-      for (size_t k = 0; k < data.size(); k++) {
-        float& m = weight[channel(static_cast<int64_t>(k))];
-        m = std::max(m, std::abs(data[k]));
-      }
-    }
-    if (!fits) continue;
-    std::vector<float> s(most.size(), 1), inverse;
-    for (size_t c = 0; c < s.size(); c++) {
-      const double f = std::pow(most[c], alpha) / std::pow(weight[c], 1 - alpha);
-      if (std::isfinite(f) && f > 1e-5) s[c] = static_cast<float>(f);
-      inverse.push_back(1 / s[c]);
-    }
-    const auto channels = static_cast<int64_t>(s.size());
-    const TensorId factor = e.add_constant(name + "_smooth_factor", make_constant(DType::F32, {channels}, inverse));
-    const TensorId smoothed = e.add_value(name + "_smooth", DType::F32, e.info(t).shape);
-    Node mul{.op = "Mul", .name = name + "_smooth"};
-    mul.inputs = {t, factor};
-    mul.outputs = {smoothed};
-    e.add(std::move(mul));
-    for (size_t i : nodes) {
-      const auto h = static_cast<Handle>(i);
-      const Node n = e.node(h);
-      const ConstantPtr w = e.info(n.inputs[1]).constant;
-      const InputChannel channel = input_channel(n, *w);
-      std::vector<float> scaled(w->as<float>().begin(), w->as<float>().end());
-      for (size_t k = 0; k < scaled.size(); k++) scaled[k] *= s[channel(static_cast<int64_t>(k))];
-      const std::string wish = e.graph.tensor(n.inputs[1]).name + "_smooth";
-      e.set_input(h, 1, e.add_constant(wish, make_constant(DType::F32, w->dims, scaled)));
-      e.set_input(h, 0, smoothed);
-    }
-  }
-  e.finish();
-  return static_cast<int64_t>(names.size());
-}
-
-namespace {
 
 // Where the bias of a product lies: an operand of its own, or of the addition behind a MatMul.
 struct BiasPlace {

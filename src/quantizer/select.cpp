@@ -147,6 +147,9 @@ class Selector {
     }
     if (o_.mode != QuantizeMode::Static) return "gains nothing without calibrated scales";
     if (constant(n.inputs[0])) return "is constant";
+    if (n.is("Mul") || n.is("Add"))
+      for (TensorId t : n.inputs)
+        if (constant(t) && info(t).constant->elements() > 1 && !wanted(n)) return "one operand is a constant vector";
     if (n.is("Resize") && n.get_string("mode", "nearest") != "nearest") return "interpolates";
     return "";
   }
