@@ -20,6 +20,8 @@ from ingot.errors import (
     UnsupportedError,
 )
 
+from ingot.quantization import QuantizationReport, convert, quantize_onnx
+
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
@@ -35,10 +37,13 @@ __all__ = [
     "IoError",
     "Node",
     "Port",
+    "QuantizationReport",
     "UnsupportedError",
     "__version__",
     "compile",
+    "convert",
     "load",
+    "quantize_onnx",
 ]
 
 

@@ -154,8 +154,7 @@ class IntegerForm {
         replace_ending(h, *end, std::move(q));
         return "";
       }
-    const auto& shape = e_.info(n.outputs[0]).shape;
-    const auto& weight_shape = e_.info(w.q).shape;
+    const std::optional<Shape> shape = e_.info(n.outputs[0]).shape, weight_shape = e_.info(w.q).shape;
     const size_t spatial = shape ? shape->size() - 2 : weight_shape ? weight_shape->size() - 2 : 0;
     if (spatial == 0) return "its rank is not known";
     const Quantized weight = unsigned_weight(w);
@@ -218,7 +217,7 @@ class IntegerForm {
   std::string matrix_product(Handle h, const Node& n, const Quantized& x, const Quantized& w) {
     const bool gemm = n.is("Gemm");
     if (gemm && n.get_int("transA", 0) != 0) return "it transposes its first operand";
-    const auto& b_shape = e_.info(w.q).shape;
+    const std::optional<Shape> b_shape = e_.info(w.q).shape;
     if (!b_shape || b_shape->empty()) return "the rank of its second operand is not known";
     const auto rank = static_cast<int64_t>(b_shape->size());
     const bool transposes = gemm && n.get_int("transB", 0) != 0;

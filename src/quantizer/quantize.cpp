@@ -158,8 +158,8 @@ class Quantizer {
       const ConstantPtr column = make_constant(DType::F32, {rows, 1}, f.scale);
       const TensorId scale = e_.emit(old, "Gather", {e_.add_constant(table_name + "_scale", column), old.inputs[1]},
                                      {{"axis", int64_t{0}}}, DType::F32, std::nullopt);
-      const TensorId real = e_.emit(old, "Cast", {gather.outputs[0]}, {{"to", static_cast<int64_t>(DType::F32)}},
-                                    DType::F32, shape);
+      const TensorId real =
+          e_.emit(old, "Cast", {gather.outputs[0]}, {{"to", static_cast<int64_t>(DType::F32)}}, DType::F32, shape);
       last.op = "Mul";
       last.inputs = {real, scale};
     } else {
@@ -173,7 +173,8 @@ class Quantizer {
   TensorId integer_table(TensorId table) {
     auto& made = tables_[table];
     const std::string name = e_.graph.tensor(table).name;
-    if (!made) made = e_.add_constant(name + "_quantized", quantize_constant(*e_.info(table).constant, facts_.tensors.at(name)));
+    if (!made)
+      made = e_.add_constant(name + "_quantized", quantize_constant(*e_.info(table).constant, facts_.tensors.at(name)));
     return *made;
   }
 

@@ -10,7 +10,6 @@
 #include "compiler/compiler.h"
 #include "expansions/expand.h"
 #include "loader/onnx_loader.h"
-#include "passes/passes.h"
 #include "quantizer/choose_facts.h"
 #include "quantizer/forms.h"
 #include "quantizer/refine.h"
@@ -22,27 +21,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kCompared = 16;  // samples on which the quantized model is measured
-
-bool has_quantization(const Graph& g) {
-  return std::any_of(g.nodes.begin(), g.nodes.end(),
-                     [](const Node& n) { return n.op.find("Quantize") != std::string::npos; });
-}
-
-// Weights that are computed from constants become constants, normalizations become part of the convolution in front. A
-// model that is partly quantized stays as it is: its weights must not become fp32 again.
-void fold(Graph& graph) {
-  infer_types(graph);
-  if (has_quantization(graph)) return;
-  Graph folded = deep_copy(graph);
-  try {
-    fold_constants(folded);
-    fold_batch_norm(folded);
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::Unsupported) throw;
-    return;  // an operator that only its expansion can compute
-  }
-  graph = std::move(folded);
-}
 
 void require_f32(const Graph& g) {
   for (const Node& n : g.nodes)
@@ -60,14 +38,16 @@ void check_options(const QuantizeOptions& o, const Samples& samples) {
   if (is_static && samples.count == 0)
     bad("static quantization needs calibration data", "give samples with --calib, or quantize with --dynamic");
   if (samples.count == 0 && (o.bias_correction || o.smooth_alpha || o.mixed_precision))
-    bad("bias correction, smoothing by a given alpha and mixed precision need calibration data", "give samples with --calib");
+    bad("bias correction, smoothing by a given alpha and mixed precision need calibration data",
+        "give samples with --calib");
   if (o.activation != DType::U8 && o.activation != DType::I8)
     bad("activations are quantized to u8 or s8", "--activation u8 or s8");
   if (o.select.mode == QuantizeMode::Dynamic && o.activation != DType::U8)
     bad("DynamicQuantizeLinear makes u8 only", "--activation u8, or --static");
   if (o.percentile <= 50 || o.percentile > 100)
     bad("a percentile lies above 50 and is at most 100", "--percentile 99.99");
-  if (o.smooth_alpha && !(*o.smooth_alpha >= 0 && *o.smooth_alpha <= 1)) bad("alpha lies in [0, 1]", "--smooth-quant 0.5");
+  if (o.smooth_alpha && !(*o.smooth_alpha >= 0 && *o.smooth_alpha <= 1))
+    bad("alpha lies in [0, 1]", "--smooth-quant 0.5");
   if (o.block < 0) bad("a block has at least one element", "--block 32");
 }
 
@@ -82,7 +62,7 @@ class ModelQuantizer {
       throw Error(ErrorKind::Unsupported, path + " is a folder", "quantize the .onnx file it was made from");
     progress("reading " + path, 0, 0);
     graph_ = std::move(*load_onnx(path, &opsets_));
-    fold(graph_);
+    clean_up(graph_);
     require_f32(graph_);
     original_ = deep_copy(graph_);
     report_.model = path;

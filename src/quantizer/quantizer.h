@@ -25,7 +25,7 @@ struct QuantizeOptions {
   RangeMethod method = RangeMethod::MinMax;
   double percentile = 99.99;
   bool bias_correction = false;
-  bool smooth_quant = true;               // where it promises much less noise; or, with an alpha, everywhere
+  bool smooth_quant = true;  // where it promises much less noise; or, with an alpha, everywhere
   std::optional<double> smooth_alpha;
   std::optional<double> mixed_precision;  // wanted SNR of the outputs, in dB
   int64_t block = 0;                      // WeightOnly

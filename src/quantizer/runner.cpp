@@ -9,14 +9,6 @@
 
 namespace ingot {
 
-Graph deep_copy(const Graph& graph) {
-  Graph copy = graph;
-  for (Node& n : copy.nodes)
-    for (auto& [key, value] : n.attrs)
-      if (auto* body = std::get_if<GraphPtr>(&value)) *body = std::make_shared<Graph>(deep_copy(**body));
-  return copy;
-}
-
 Runner::Runner(const Graph& graph, const std::vector<std::string>& tensors) {
   auto copy = std::make_shared<Graph>(deep_copy(graph));
   std::unordered_map<std::string, TensorId> ids;
@@ -34,8 +26,9 @@ Runner::Runner(const Graph& graph, const std::vector<std::string>& tensors) {
   if (copy->outputs.empty()) return;
   remove_dead(*copy);
   expand(*copy);
-  const CompileOptions options;
+  CompileOptions options;
   optimise(*copy, options);
+  options.opt_level = 0;  // native kernels: compiling takes longer than the samples do
   session_ = make_session(copy, options, {});
 }
 
@@ -46,15 +39,6 @@ std::vector<Value> Runner::run(const std::vector<Value>& inputs) {
   for (size_t i = 0; i < input_.size(); i++)
     out.push_back(input_[i] >= 0 ? inputs.at(static_cast<size_t>(input_[i])) : made[static_cast<size_t>(output_[i])]);
   return out;
-}
-
-void infer_types(Graph& graph) {
-  Graph copy = deep_copy(graph);
-  expand(copy);
-  std::unordered_map<std::string, TensorInfo*> known;
-  for (Tensor& t : copy.tensors) known.emplace(t.name, &t.info);
-  for (Tensor& t : graph.tensors)
-    if (auto it = known.find(t.name); it != known.end() && !t.info.constant) t.info = *it->second;
 }
 
 }  // namespace ingot

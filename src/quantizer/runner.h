@@ -7,6 +7,7 @@
 
 #include "graph/value.h"
 #include "runtime/session.h"
+#include "writer/onnx_graph.h"
 
 namespace ingot {
 
@@ -15,9 +16,6 @@ struct Samples {
   size_t count = 0;
   std::function<std::vector<Value>(size_t)> get;  // in the order of the graph's inputs
 };
-
-// A copy that shares constants, but no subgraph.
-Graph deep_copy(const Graph&);
 
 class Runner {
  public:
@@ -31,9 +29,5 @@ class Runner {
   std::vector<int> input_;   // per tensor: which input it is, or -1
   std::vector<int> output_;  // per tensor: which result of the session it is, or -1
 };
-
-// Gives every tensor of the graph the type that inference finds. Operators that are defined by others are inferred
-// through those.
-void infer_types(Graph&);
 
 }  // namespace ingot

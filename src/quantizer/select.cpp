@@ -147,11 +147,20 @@ class Selector {
     }
     if (o_.mode != QuantizeMode::Static) return "gains nothing without calibrated scales";
     if (constant(n.inputs[0])) return "is constant";
+    if (n.is("Sigmoid"))
+      for (int r : readers(n.outputs[0]))
+        if (g_.nodes[static_cast<size_t>(r)].is("Mul") && contains_operand(r, n.inputs[0]) && !wanted(n))
+          return "part of x * sigmoid(x)";
     if (n.is("Mul") || n.is("Add"))
       for (TensorId t : n.inputs)
         if (constant(t) && info(t).constant->elements() > 1 && !wanted(n)) return "one operand is a constant vector";
     if (n.is("Resize") && n.get_string("mode", "nearest") != "nearest") return "interpolates";
     return "";
+  }
+
+  bool contains_operand(int node, TensorId t) const {
+    const auto& in = g_.nodes[static_cast<size_t>(node)].inputs;
+    return std::find(in.begin(), in.end(), t) != in.end();
   }
 
   void consider(size_t i) {
