@@ -19,7 +19,6 @@ from ingot.errors import (
     IoError,
     UnsupportedError,
 )
-
 from ingot.quantization import QuantizationReport, convert, quantize_onnx
 
 if TYPE_CHECKING:

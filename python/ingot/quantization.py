@@ -31,7 +31,7 @@ def quantize_onnx(
     *,
     mode: Literal["static", "dynamic", "weight_only"] | None = None,
     calib: str | os.PathLike[str] | Iterable[Any] | None = None,
-    format: Literal["qdq", "qlinear", "ir"] | None = None,
+    quant_format: Literal["qdq", "qlinear", "ir"] | None = None,
     activation: Literal["u8", "s8"] = "u8",
     weight: Literal["u8", "s8", "s4"] = "s8",
     per_channel: bool = True,
@@ -50,10 +50,10 @@ def quantize_onnx(
     exclude_nodes: Sequence[str] = (),
     external_data: bool = False,
 ) -> QuantizationReport:
-    """Quantizes an ONNX file and writes another one (or Engine IR, with format="ir").
+    """Quantizes an ONNX file and writes another one (or Engine IR, with quant_format="ir").
 
-    mode is static when calib is given and dynamic otherwise. calib is a folder or an .npz file as `ingot quantize` takes
-    them, or samples: dicts by input name, sequences in the order of the inputs, or arrays for models of one input.
+    mode is static when calib is given and dynamic otherwise. calib is a folder or an .npz file as `ingot quantize`
+    takes them, or samples: dicts by input name, sequences in the order of the inputs, arrays for models of one input.
     smooth_quant: True shares outliers of activations with weights where that promises much less noise, a number is the
     alpha for all. mixed_precision: the SNR in dB that the outputs must reach; the noisiest layers stay in fp32 for it.
     """
@@ -77,8 +77,8 @@ def quantize_onnx(
         "exclude_nodes": list(exclude_nodes),
         "external_data": external_data,
     }
-    if format is not None:
-        options["format"] = format
+    if quant_format is not None:
+        options["format"] = quant_format
     if smooth and not isinstance(smooth_quant, bool):
         options["smooth_alpha"] = float(smooth_quant)
     if mixed_precision is not None:

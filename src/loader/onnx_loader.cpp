@@ -74,7 +74,7 @@ std::shared_ptr<Graph> load_onnx(const std::string& path, std::map<std::string, 
   GraphPtr graph = GraphBuilder(model, nullptr, nullptr, model.opsets, 0).build(model.proto.graph());
   for (const auto& entry : model.proto.metadata_props()) graph->metadata[entry.key()] = entry.value();
   verify(*graph);
-  if (opsets) *opsets = model.opsets;
+  if (opsets) *opsets = read_opsets(model.proto.opset_import());
   return graph;
 } catch (const Error& e) {
   // Errors about the file itself start with its name already.

@@ -14,6 +14,7 @@
 #include "quantizer/forms.h"
 #include "quantizer/refine.h"
 #include "quantizer/twins.h"
+#include "quantizer/widen.h"
 #include "writer/onnx_writer.h"
 
 namespace ingot {
@@ -21,16 +22,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kCompared = 16;  // samples on which the quantized model is measured
-
-void require_f32(const Graph& g) {
-  for (const Node& n : g.nodes)
-    if (n.is("MatMul") || n.is("Conv") || n.is("Gemm"))
-      for (TensorId t : n.inputs)
-        if (t != kNoTensor && (g.info(t).dtype == DType::F16 || g.info(t).dtype == DType::BF16))
-          throw Error(ErrorKind::Unsupported,
-                      fmt::format("{} works on {}; models of f32 are quantized", n.label(), name(g.info(t).dtype)),
-                      "quantize the f32 model that this one was made from");
-}
 
 void check_options(const QuantizeOptions& o, const Samples& samples) {
   const bool is_static = o.select.mode == QuantizeMode::Static;
@@ -62,8 +53,8 @@ class ModelQuantizer {
       throw Error(ErrorKind::Unsupported, path + " is a folder", "quantize the .onnx file it was made from");
     progress("reading " + path, 0, 0);
     graph_ = std::move(*load_onnx(path, &opsets_));
+    if (widen(graph_)) report_.notes.push_back("a model of 16-bit floats: what is not quantized is computed in f32");
     clean_up(graph_);
-    require_f32(graph_);
     original_ = deep_copy(graph_);
     report_.model = path;
     report_.bytes_before = static_cast<int64_t>(fs::file_size(path, error));

@@ -31,7 +31,10 @@ void infer_types(Graph& graph) {
   std::unordered_map<std::string, TensorInfo*> known;
   for (Tensor& t : copy.tensors) known.emplace(t.name, &t.info);
   for (Tensor& t : graph.tensors)
-    if (auto it = known.find(t.name); it != known.end() && !t.info.constant) t.info = *it->second;
+    if (auto it = known.find(t.name); it != known.end() && !t.info.constant) {
+      if (!it->second->shape) it->second->shape = t.info.shape;  // what an output promises
+      t.info = *it->second;
+    }
 }
 
 void clean_up(Graph& graph) {
