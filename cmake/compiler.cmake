@@ -4,7 +4,8 @@ ingot_registry(fusions ${SRC}/fusions FusionRegistry matcher/fusion.h)
 ingot_registry(expansions ${SRC}/expansions ExpansionRegistry expansions/expander.h)
 
 file(GLOB COMPILER_SOURCES CONFIGURE_DEPENDS ${SRC}/loader/*.cpp ${SRC}/extractors/*.cpp ${SRC}/passes/*.cpp
-     ${SRC}/expansions/*.cpp ${SRC}/matcher/*.cpp ${SRC}/fusions/*.cpp ${SRC}/emitter/*.cpp ${SRC}/compiler/*.cpp)
+     ${SRC}/expansions/*.cpp ${SRC}/matcher/*.cpp ${SRC}/fusions/*.cpp ${SRC}/emitter/*.cpp ${SRC}/compiler/*.cpp
+     ${SRC}/writer/*.cpp ${SRC}/quantizer/*.cpp)
 add_custom_command(OUTPUT ${GENERATED}/schema_table.cpp DEPENDS ${CMAKE_SOURCE_DIR}/cmake/schema_table.py VERBATIM
   COMMAND ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/schema_table.py ${GENERATED}/schema_table.cpp)
 list(APPEND COMPILER_SOURCES ${GENERATED}/schema_table.cpp)

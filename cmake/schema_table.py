@@ -1,4 +1,5 @@
-"""schema_table.py OUT: which element types each operand of each current operator may have, from the onnx package."""
+"""schema_table.py OUT: since when there is each operator, and which element types its operands may have now, from the
+onnx package."""
 
 import re
 import sys
@@ -21,6 +22,11 @@ def mask(types: set[str]) -> int:
     return bits
 
 
+since: dict[tuple[str, str], int] = {}
+for old in onnx.defs.get_all_schemas_with_history():
+    key = (old.domain, old.name)
+    since[key] = min(old.since_version, since.get(key, old.since_version))
+
 rows = []
 for schema in onnx.defs.get_all_schemas():
     operands = []
@@ -30,7 +36,8 @@ for schema in onnx.defs.get_all_schemas():
         variable = formal.type_str if not variadic or formal.is_homogeneous else ""
         variable = "" if "(" in variable else variable
         operands.append(f'{{{mask(set(formal.types))}u, "{variable}", {str(variadic).lower()}}}')
-    rows.append(f'    {{"{schema.domain}", "{schema.name}", {{{", ".join(operands)}}}}},\n')
+    first = since[schema.domain, schema.name]
+    rows.append(f'    {{"{schema.domain}", "{schema.name}", {{{", ".join(operands)}}}, {first}}},\n')
 
 table = "".join(rows)
 Path(sys.argv[1]).write_text(

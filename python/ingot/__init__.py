@@ -19,6 +19,7 @@ from ingot.errors import (
     IoError,
     UnsupportedError,
 )
+from ingot.quantization import QuantizationReport, convert, quantize_onnx
 
 if TYPE_CHECKING:
     import os
@@ -35,10 +36,13 @@ __all__ = [
     "IoError",
     "Node",
     "Port",
+    "QuantizationReport",
     "UnsupportedError",
     "__version__",
     "compile",
+    "convert",
     "load",
+    "quantize_onnx",
 ]
 
 

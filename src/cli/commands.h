@@ -10,6 +10,8 @@ void add_compile(CLI::App&);
 void add_run(CLI::App&);
 void add_bench(CLI::App&);
 void add_inspect(CLI::App&);
+void add_quantize(CLI::App&);
+void add_convert(CLI::App&);
 void add_version(CLI::App&);
 
 // The page of `ingot inspect --html`: one file, nothing loaded from elsewhere. arena: bytes, 0 when not known.

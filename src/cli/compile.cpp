@@ -4,6 +4,9 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
+#include "loader/onnx_loader.h"
+#include "writer/onnx_graph.h"
+#include "writer/onnx_writer.h"
 
 namespace ingot {
 namespace {
@@ -40,12 +43,27 @@ void print_explanation(const FusionReport& report) {
   }
 }
 
+// Standard operators only: the clean-up, without the fusions whose results ONNX has no operator for.
+void write_clean(const Options& o) {
+  if (o.explain)
+    throw Error(ErrorKind::InvalidInput, "an .onnx file is written without fusions: there is nothing to explain",
+                "-o FOLDER writes Engine IR, -o model.so a library");
+  const double start = seconds_now();
+  OnnxWriteOptions options;
+  const auto graph = load_onnx(o.model.path, &options.opsets);
+  const size_t before = graph->nodes.size();
+  fix_shapes(*graph, o.model.parsed_shapes());
+  clean_up(*graph);
+  write_onnx(*graph, o.output, options);
+  print_note(fmt::format("{}: {} nodes became {}, written to {} in {:.2f} s", o.model.path, before, graph->nodes.size(),
+                         o.output, seconds_now() - start));
+}
+
 void compile(const Options& o) {
   if (o.output.empty() && !o.explain)
-    throw Error(ErrorKind::InvalidInput, "nothing to do", "say where to: -o FOLDER for IR, -o model.so for a library");
-  if (o.output.ends_with(".onnx"))
-    throw Error(ErrorKind::Unsupported, fmt::format("{}: writing fused ONNX is not supported", o.output),
-                "-o FOLDER writes Engine IR, -o model.so a library");
+    throw Error(ErrorKind::InvalidInput, "nothing to do",
+                "say where to: -o FOLDER for IR, -o model.so for a library, -o model.onnx for a simpler model");
+  if (o.output.ends_with(".onnx")) return write_clean(o);
   const double start = seconds_now();
   const Model model(o.model, true);
   if (model.is_library())
@@ -70,7 +88,7 @@ void add_compile(CLI::App& app) {
   auto* command = app.add_subcommand("compile", "Compile a model to Engine IR (a folder) or to a library (model.so)");
   auto options = std::make_shared<Options>();
   options->model.add_to(*command);
-  command->add_option("-o,--output", options->output, "a folder for Engine IR, or model.so");
+  command->add_option("-o,--output", options->output, "a folder for Engine IR, model.so, or model.onnx (simplified)");
   command->add_flag("--explain", options->explain, "say where each fusion matched and what stopped it elsewhere");
   command->callback([options] { compile(*options); });
 }

@@ -24,6 +24,8 @@ int run(int argc, char** argv) {
   ingot::add_run(app);
   ingot::add_bench(app);
   ingot::add_inspect(app);
+  ingot::add_quantize(app);
+  ingot::add_convert(app);
   ingot::add_version(app);
   try {
     app.parse(argc, argv);

@@ -76,6 +76,12 @@ void Progress::update(const std::string& what) {
   std::fflush(stderr);
 }
 
+std::string progress_bar(const std::string& what, size_t done, size_t of) {
+  constexpr size_t kWidth = 30;
+  const size_t full = of ? std::min(done, of) * kWidth / of : 0;
+  return fmt::format("{}  [{}{}]  {}/{}", what, std::string(full, '#'), std::string(kWidth - full, '.'), done, of);
+}
+
 double seconds_now() { return clock_seconds(CLOCK_MONOTONIC); }
 double cpu_seconds_now() { return clock_seconds(CLOCK_PROCESS_CPUTIME_ID); }
 

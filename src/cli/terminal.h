@@ -30,6 +30,9 @@ class Progress {
   bool visible_;
 };
 
+// "calibrating  [#####.....]  3/10"
+std::string progress_bar(const std::string& what, size_t done, size_t of);
+
 double seconds_now();              // wall clock, monotonic
 double cpu_seconds_now();          // of the whole process
 std::string human_bytes(int64_t);  // "90.4 MB"

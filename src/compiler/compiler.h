@@ -28,6 +28,8 @@ struct FusionReport {
 
 // Reads model.onnx, or an IR folder, by what the path is; verifies, extracts and infers. A model.so is refused here.
 std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions&);
+// Inputs get the shapes that the caller fixed. A name that appears elsewhere in the inputs is fixed there too.
+void fix_shapes(Graph&, const std::map<std::string, std::vector<int64_t>>& shapes);
 // Clean-up passes and fusions, in place. An IR folder's graph has been through this already.
 void optimise(Graph&, const CompileOptions&, FusionReport* report = nullptr);
 

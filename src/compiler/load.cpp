@@ -8,9 +8,7 @@
 
 namespace ingot {
 namespace fs = std::filesystem;
-namespace {
 
-// Inputs that the caller fixed. A name that appears elsewhere in the inputs is fixed there too.
 void fix_shapes(Graph& g, const std::map<std::string, std::vector<int64_t>>& shapes) {
   std::map<std::string, int64_t> bound;
   for (const auto& [name, dims] : shapes) {
@@ -39,8 +37,6 @@ void fix_shapes(Graph& g, const std::map<std::string, std::vector<int64_t>>& sha
       for (Dim& dim : *g.info(t).shape)
         if (auto it = bound.find(dim.str()); it != bound.end()) dim = it->second;
 }
-
-}  // namespace
 
 std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions& options) {
   std::error_code error;

@@ -67,13 +67,14 @@ void read_model(OnnxModel& model, std::span<const std::byte> file) {
 
 }  // namespace
 
-std::shared_ptr<Graph> load_onnx(const std::string& path) try {
+std::shared_ptr<Graph> load_onnx(const std::string& path, std::map<std::string, int64_t>* opsets) try {
   auto file = MappedFile::open(path);
   OnnxModel model(file);
   read_model(model, file->bytes());
   GraphPtr graph = GraphBuilder(model, nullptr, nullptr, model.opsets, 0).build(model.proto.graph());
   for (const auto& entry : model.proto.metadata_props()) graph->metadata[entry.key()] = entry.value();
   verify(*graph);
+  if (opsets) *opsets = read_opsets(model.proto.opset_import());
   return graph;
 } catch (const Error& e) {
   // Errors about the file itself start with its name already.

@@ -1,5 +1,6 @@
 // Reads an ONNX model: any IR version, default opsets 1 to 28, external data, functions, subgraphs.
 #pragma once
+#include <map>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,7 @@ inline constexpr int64_t kNewestOpset = 28;
 
 // The graph in terms of the current operator set (extracted), verified, not yet inferred. Large weights point into the
 // mapped file. A malformed file is an InvalidModel error that names the file, the node and the reason.
-std::shared_ptr<Graph> load_onnx(const std::string& path);
+// `opsets`, if given, receives the versions of the operator sets that the file names, by domain.
+std::shared_ptr<Graph> load_onnx(const std::string& path, std::map<std::string, int64_t>* opsets = nullptr);
 
 }  // namespace ingot

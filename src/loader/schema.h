@@ -18,6 +18,7 @@ struct OpSchema {
   };
   std::string domain, name;
   std::vector<Operand> operands;
+  int64_t since;  // the first opset that has the operator
 };
 
 const std::vector<OpSchema>& onnx_schemas();  // generated

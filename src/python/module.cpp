@@ -10,6 +10,7 @@
 #include "cli/version.h"
 #include "python/arrays.h"
 #include "python/graph.h"
+#include "python/quantize.h"
 
 namespace ingot::python {
 namespace {
@@ -163,6 +164,7 @@ NB_MODULE(_ingot, m) {
           "def open_model(path: str | os.PathLike[str], patterns: collections.abc.Mapping[str, bool], opt_level: int, "
           "march: str, threads: int, shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]], "
           "allow_library: bool) -> Graph"));
+  add_quantizer(m);
   m.def("fma_peak", &fma_peak, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
         "fp32 multiply-adds per second this core does now, in units of 1e9; 0 without AVX2 and FMA.");
 }

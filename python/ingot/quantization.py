@@ -1,0 +1,126 @@
+"""Quantization of ONNX files: thin over the compiled module, which does the work."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ingot._ingot import convert_file, quantize_file
+from ingot.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True)
+class QuantizationReport:
+    """What was quantized, what was not and why, and how exact the result is (SNR in dB, on calibration data)."""
+
+    text: str
+    data: dict[str, Any]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def quantize_onnx(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    mode: Literal["static", "dynamic", "weight_only"] | None = None,
+    calib: str | os.PathLike[str] | Iterable[Any] | None = None,
+    quant_format: Literal["qdq", "qlinear", "ir"] | None = None,
+    activation: Literal["u8", "s8"] = "u8",
+    weight: Literal["u8", "s8", "s4"] = "s8",
+    per_channel: bool = True,
+    symmetric: bool = False,
+    reduce_range: bool = False,
+    method: Literal["minmax", "percentile", "entropy", "mse"] = "minmax",
+    percentile: float = 99.99,
+    bias: Literal["int32", "fp32", "fp32_trailing"] = "int32",
+    bias_correction: bool = False,
+    smooth_quant: bool | float = True,
+    mixed_precision: float | None = None,
+    block: int = 0,
+    op_types: Sequence[str] = (),
+    exclude_op_types: Sequence[str] = (),
+    nodes: Sequence[str] = (),
+    exclude_nodes: Sequence[str] = (),
+    external_data: bool = False,
+) -> QuantizationReport:
+    """Quantizes an ONNX file and writes another one (or Engine IR, with quant_format="ir").
+
+    mode is static when calib is given and dynamic otherwise. calib is a folder or an .npz file as `ingot quantize`
+    takes them, or samples: dicts by input name, sequences in the order of the inputs, arrays for models of one input.
+    smooth_quant: True shares outliers of activations with weights where that promises much less noise, a number is the
+    alpha for all. mixed_precision: the SNR in dB that the outputs must reach; the noisiest layers stay in fp32 for it.
+    """
+    smooth = not isinstance(smooth_quant, bool) or smooth_quant
+    options: dict[str, Any] = {
+        "mode": mode or ("static" if calib is not None else "dynamic"),
+        "activation": activation,
+        "weight": weight,
+        "per_channel": per_channel,
+        "symmetric": symmetric,
+        "reduce_range": reduce_range,
+        "method": method,
+        "percentile": percentile,
+        "bias": bias,
+        "bias_correction": bias_correction,
+        "smooth_quant": smooth,
+        "block": block,
+        "op_types": list(op_types),
+        "exclude_op_types": list(exclude_op_types),
+        "nodes": list(nodes),
+        "exclude_nodes": list(exclude_nodes),
+        "external_data": external_data,
+    }
+    if quant_format is not None:
+        options["format"] = quant_format
+    if smooth and not isinstance(smooth_quant, bool):
+        options["smooth_alpha"] = float(smooth_quant)
+    if mixed_precision is not None:
+        options["mixed_precision"] = float(mixed_precision)
+    text, data = quantize_file(os.fspath(path), os.fspath(output), _samples(calib, path), options)
+    return QuantizationReport(text, json.loads(data))
+
+
+def convert(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    to: Literal["qdq", "qlinear"],
+    external_data: bool = False,
+) -> list[str]:
+    """Writes a quantized model as QDQ or with integer operators; returns what stays as it was, and why."""
+    return convert_file(os.fspath(path), os.fspath(output), to, external_data)
+
+
+def _samples(calib: Any, path: str | os.PathLike[str]) -> str | list[dict[str, Any]] | None:
+    if calib is None:
+        return None
+    if isinstance(calib, (str, os.PathLike)):
+        return os.fspath(calib)
+    samples = list(calib)
+    if all(isinstance(sample, dict) for sample in samples):
+        return samples
+    names = _input_names(path)
+    return [_by_name(sample, names) for sample in samples]
+
+
+def _by_name(sample: Any, names: Sequence[str]) -> dict[str, Any]:
+    if hasattr(sample, "items"):
+        mapping: Mapping[str, Any] = sample
+        return dict(mapping.items())
+    values = list(sample) if isinstance(sample, (list, tuple)) else [sample]
+    if len(values) != len(names):
+        raise InvalidInputError(f"a calibration sample has {len(values)} arrays, the model {len(names)} inputs", "")
+    return dict(zip(names, values, strict=True))
+
+
+def _input_names(path: str | os.PathLike[str]) -> list[str]:
+    from ingot._ingot import open_model
+
+    return [port.name for port in open_model(path, {}, 0, "native", 0, {}, False).inputs]

@@ -1,0 +1,26 @@
+// QDQ and integer operators: two ways to write the same quantized computation.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace ingot {
+
+struct FormReport {
+  int64_t changed = 0;             // nodes written in the other form
+  std::vector<std::string> stays;  // "ConvTranspose 'up': ONNX has no integer operator for it"
+};
+
+// DequantizeLinear -> Conv -> QuantizeLinear becomes QLinearConv, and so on: QLinearConv, QLinearMatMul, and where the
+// result stays fp32 ConvInteger and MatMulInteger. Operators that only move data work on the integers. Precondition:
+// types are known. InvalidModel, naming the node, for scales that are not positive or do not fit.
+FormReport to_integer_operators(Graph&);
+
+// The other way.
+FormReport to_qdq(Graph&);
+
+// Scales and zero points of all nodes of both forms, as far as they are constant.
+void check_quantization(const Graph&);
+
+}  // namespace ingot
