@@ -207,9 +207,14 @@ BENCH_MODELS = {
 
 
 def quantized_by_onnxruntime(
-    name: str, plain: Callable[[], Path], samples: Callable[[int], dict[str, NDArray[Any]]], form: str, signed: bool
+    name: str,
+    plain: Callable[[], Path],
+    samples: Callable[[int], dict[str, NDArray[Any]]],
+    form: str,
+    signed: bool,
+    count: int = 4,
 ) -> Path:
-    """form: qdq, qoperator or dynamic; weights are s8 per channel, activations u8 or, signed, s8."""
+    """form: qdq, qoperator or dynamic; weights are s8 per channel, activations u8 or, signed, s8; count: of samples."""
 
     def export(path: Path) -> None:
         import onnx
@@ -224,7 +229,7 @@ def quantized_by_onnxruntime(
 
         class Samples(CalibrationDataReader):  # type: ignore[misc]
             def __init__(self) -> None:
-                self.left = iter(range(4))
+                self.left = iter(range(count))
 
             def get_next(self) -> dict[str, NDArray[Any]] | None:
                 seed = next(self.left, None)
