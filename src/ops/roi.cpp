@@ -50,9 +50,11 @@ RoiParams common_params(LowerContext& ctx) {
 }
 
 void emit(LowerContext& ctx, const Kernel& kernel, std::vector<Operand> operands, const RoiParams& p) {
+  const int64_t units = ctx.out_dims(0)[0] * p.channels;
+  if (units == 0) return;  // the other sizes of an empty result may be absurd
   Step& step = ctx.step(kernel);
   step.operands = std::move(operands);
-  step.units = ctx.out_dims(0)[0] * p.channels;
+  step.units = units;
   step.grain = grain_for(p.height * p.width * 64);
   step.params = params_of(p);
 }
