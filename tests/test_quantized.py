@@ -217,6 +217,29 @@ def test_qdq_and_qlinear_are_one_graph(quantized: dict[str, Path], tmp_path: Pat
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("turned", ["Transpose", "Gemm"])
+def test_weights_by_output_channel(turned: str, tmp_path: Path) -> None:
+    """As PyTorch's linear layers have them: [out, in], a scale for each output, turned around where they are read."""
+    x, w = whole_range((5, 64), np.uint8), whole_range((24, 64), np.int8)
+    scales = RANDOM.uniform(0.01, 0.1, 24).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["wf"], axis=0),
+    ]
+    if turned == "Gemm":
+        nodes.append(helper.make_node("Gemm", ["xf", "wf"], ["y"], transB=1))
+    else:
+        nodes.append(helper.make_node("Transpose", ["wf"], ["wt"], perm=[1, 0]))
+        nodes.append(helper.make_node("MatMul", ["xf", "wt"], ["y"]))
+    constants = {"xs": np.float32(0.5), "xz": np.uint8(113), "w": w, "ws": scales}
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(nodes, {"x": x}, "y", constants))
+    graph = ingot.compile(path)
+    assert [n.op for n in graph.nodes] == ["ingot.MatMulInteger"]
+    expected = (x.astype(np.int64) - 113) @ w.T.astype(np.int64) * (0.5 * scales)
+    np.testing.assert_allclose(graph.inference([x])["y"], expected, rtol=1e-6)
+
+
 def test_bytes_stay_bytes(quantized: dict[str, Path], tmp_path: Path) -> None:
     """Between the quantized operators of the network no float tensor is stored."""
     ingot.compile(quantized["qdq"]).save(tmp_path / "ir")

@@ -18,16 +18,18 @@ bool undone(Editor& e, Handle h) {
   const auto outer = read_quantizer(e, n);
   if (!outer) return false;
   const auto inner = read_dequantized(e, outer->x);
-  if (!inner || !same_quantizer(e, *inner, *outer) || e.info(inner->x).dtype != e.info(n.outputs[0]).dtype) return false;
+  if (!inner || !same_quantizer(e, *inner, *outer) || e.info(inner->x).dtype != e.info(n.outputs[0]).dtype)
+    return false;
   return e.replace_uses(n.outputs[0], inner->x);
 }
 
-// node(..., x, ...) in place of node h, which had dequantized operands, and a DequantizeLinear after it.
-void sink(Editor& e, Handle h, const Quantizer& q, std::vector<TensorId> inputs) {
+// node(..., x, ...) in place of node h, which had dequantized operands, and a DequantizeLinear after it, along `axis`.
+void sink(Editor& e, Handle h, const Quantizer& q, std::vector<TensorId> inputs, int64_t axis = Quantizer::kPerTensor) {
   const Node n = e.node(h);
   const TensorId y = e.emit(n, n.op, std::move(inputs), n.attrs, e.info(q.x).dtype, e.info(n.outputs[0]).shape);
   Node after{.op = "DequantizeLinear", .inputs = {y, q.scale}};
   if (q.zero != kNoTensor) after.inputs.push_back(q.zero);
+  if (axis != Quantizer::kPerTensor) after.attrs["axis"] = axis;
   e.replace(h, std::move(after));
 }
 
@@ -44,6 +46,17 @@ bool moves(Editor& e, Handle h) {
   return true;
 }
 
+// The same of Transpose where scales lie along an axis, which moves with it.
+bool transposed_axis(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  const auto q = read_dequantized(e, n.inputs[0]);
+  const std::vector<int64_t> perm = transpose_perm(e, n);
+  if (!q || q->axis == Quantizer::kPerTensor || perm.empty()) return false;
+  const auto at = std::find(perm.begin(), perm.end(), q->axis) - perm.begin();
+  sink(e, h, *q, {q->x}, at);
+  return true;
+}
+
 // QuantizeLinear(f(x)) -> f(QuantizeLinear(x)) for f that moves all elements of its first operand: bytes are moved, and
 // quantizing meets what made x.
 bool quantized_before(Editor& e, Handle h) {
@@ -51,8 +64,8 @@ bool quantized_before(Editor& e, Handle h) {
   const auto q = read_quantizer(e, n);
   const Node* f = q ? e.maker(q->x) : nullptr;
   if (!f || !f->domain.empty() || q->axis != Quantizer::kPerTensor || !e.single_use(q->x)) return false;
-  static constexpr std::array kMoves = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "DepthToSpace",
-                                        "SpaceToDepth"};
+  static constexpr std::array kMoves = {"Reshape", "Transpose",    "Squeeze",     "Unsqueeze",
+                                        "Flatten", "DepthToSpace", "SpaceToDepth"};
   if (std::find(kMoves.begin(), kMoves.end(), f->op) == kMoves.end() || !e.info(f->inputs[0]).shape) return false;
   Node moved = *f;
   std::vector<TensorId> inputs = n.inputs;
@@ -93,10 +106,14 @@ bool relu(Editor& e, Handle h) {
 
 constexpr SimplifyRule kRules[] = {
     {"QuantizeLinear", undone}, {"QuantizeLinear", quantized_before},
-    {"Concat", concat},         {"Relu", relu},          {"Reshape", moves},
-    {"Transpose", moves},       {"Squeeze", moves},      {"Unsqueeze", moves},     {"Flatten", moves},
-    {"Slice", moves},           {"Gather", moves},       {"Expand", moves},        {"Tile", moves},
-    {"DepthToSpace", moves},    {"SpaceToDepth", moves}, {"MaxPool", moves},
+    {"Concat", concat},         {"Relu", relu},
+    {"Reshape", moves},         {"Transpose", transposed_axis},
+    {"Transpose", moves},       {"Squeeze", moves},
+    {"Unsqueeze", moves},       {"Flatten", moves},
+    {"Slice", moves},           {"Gather", moves},
+    {"Expand", moves},          {"Tile", moves},
+    {"DepthToSpace", moves},    {"SpaceToDepth", moves},
+    {"MaxPool", moves},
 };
 
 }  // namespace
