@@ -81,6 +81,8 @@ class QdqForm {
     Quantized y{n.outputs[0], plain(n.inputs[6]), plain(n.inputs[7]), 0};
     const auto x_rank = rank(x.q), w_rank = rank(w.q);
     if (!x_rank || !w_rank || !rank(w.scale) || !rank(x.scale)) return "a rank is not known";
+    for (TensorId t : {x.scale, w.scale, y.scale})
+      if (e_.info(t).dtype != DType::F32) return fmt::format("its scales are {}", name(e_.info(t).dtype));
     if (!is_one(e_.info(x.scale)) || !is_one(e_.info(y.scale))) return "it has scales for each row";
     if (!is_one(e_.info(w.scale)) && *rank(w.scale) != 1) return "the scales of its weight are no vector";
     w.axis = conv ? 0 : static_cast<int64_t>(*w_rank) - 1;
