@@ -144,22 +144,24 @@ class GraphWriter {
 
   // Large constants that several subgraphs read, but not the graph itself, are stored here for all of them.
   void shared_constants(onnx::GraphProto& out) {
+    std::vector<const Constant*> read;  // once for each subgraph, in the order of the file
+    list_readings(graph_, read);
     std::unordered_map<const Constant*, int> readers;
-    count_readers(graph_, readers);
-    for (const auto& [c, count] : readers) {
-      if (count < 2 || c->bytes.size() < kMinExternalBytes || shared(c)) continue;
+    for (const Constant* c : read) readers[c]++;
+    for (const Constant* c : read) {
+      if (readers[c] < 2 || c->bytes.size() < kMinExternalBytes || shared(c)) continue;
       const std::string name = sink_.names.make(graph_.name.empty() ? "shared" : graph_.name + "_shared");
       sink_.tensor(*c, name, *out.add_initializer());
       constants_.emplace(c, name);
     }
   }
-  static void count_readers(const Graph& g, std::unordered_map<const Constant*, int>& readers) {
+  static void list_readings(const Graph& g, std::vector<const Constant*>& read) {
     for (const Node& n : g.nodes)
       for (const auto& [key, value] : n.attrs)
         if (const auto* body = std::get_if<GraphPtr>(&value)) {
           for (const Tensor& t : (*body)->tensors)
-            if (t.info.constant) readers[t.info.constant.get()]++;
-          count_readers(**body, readers);
+            if (t.info.constant) read.push_back(t.info.constant.get());
+          list_readings(**body, read);
         }
   }
 
