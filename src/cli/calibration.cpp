@@ -94,6 +94,7 @@ Samples from_file(const std::string& path, const std::vector<Port>& inputs) {
   }
   return {static_cast<size_t>(std::max<int64_t>(count, 0)), [all, inputs](size_t s) {
             std::vector<Value> out;
+            out.reserve(all->size());
             for (size_t i = 0; i < all->size(); i++) out.push_back(value_of(slice((*all)[i], s, inputs[i])));
             return out;
           }};

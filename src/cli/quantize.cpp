@@ -66,7 +66,7 @@ QuantizeOptions quantize_options(const Options& o) {
   q.symmetric = o.symmetric;
   q.reduce_range = o.reduce_range;
   q.activation = o.activation == "s8" ? DType::I8 : DType::U8;
-  q.method = *range_method_from_name(o.method);
+  q.method = range_method_from_name(o.method).value_or(RangeMethod::MinMax);
   q.percentile = o.percentile;
   q.bias_correction = o.bias_correction;
   q.smooth_quant = o.smooth_quant != "off";

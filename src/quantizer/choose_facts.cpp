@@ -149,6 +149,7 @@ std::vector<std::string> activations(const Graph& g, const Selection& selection)
     for (size_t k : s.operands)
       if (const TensorId t = nodes.at(s.name)->inputs[k]; !g.info(t).constant) wanted.insert(t);
   std::vector<std::string> out;
+  out.reserve(wanted.size());
   for (TensorId t : wanted) out.push_back(g.tensor(t).name);
   return out;
 }

@@ -47,7 +47,8 @@ std::optional<Quantized> dequantized_from(const Editor& e, TensorId t) {
   const DType type = e.info(out.q).dtype;
   if (type != DType::U8 && type != DType::I8 && type != DType::I32) return std::nullopt;
   if (e.info(out.scale).dtype != DType::F32 || !e.info(out.scale).shape) return std::nullopt;
-  if (out.axis < 0 && e.info(out.q).shape) out.axis += static_cast<int64_t>(e.info(out.q).shape->size());
+  const std::optional<Shape>& shape = e.info(out.q).shape;
+  if (out.axis < 0 && shape) out.axis += static_cast<int64_t>(shape->size());
   return out;
 }
 

@@ -124,7 +124,8 @@ class IntegerForm {
   }
 
   bool per_axis(const Quantized& w, int64_t axis) const {
-    return e_.info(w.scale).shape->size() == 1 && !is_one(e_.info(w.scale)) && w.axis == axis;
+    const std::optional<Shape>& scales = e_.info(w.scale).shape;
+    return scales && scales->size() == 1 && is_const(*scales) && !is_one(e_.info(w.scale)) && w.axis == axis;
   }
 
   // The bias in steps of sx sw; nothing when it is not constant or does not fit.
@@ -169,9 +170,9 @@ class IntegerForm {
   // QLinearConv wants as many zero points as scales of the weight.
   TensorId channel_zero(const Quantized& w) {
     if (w.zero != kNoTensor || is_one(e_.info(w.scale))) return w.zero == kNoTensor ? zero_operand(e_, w) : w.zero;
-    const std::vector<int64_t> dims = numbers(*e_.info(w.scale).shape);
+    const std::optional<Shape>& scales = e_.info(w.scale).shape;
     std::byte* data = nullptr;
-    ConstantPtr c = make_constant(e_.info(w.q).dtype, dims, &data);
+    ConstantPtr c = make_constant(e_.info(w.q).dtype, scales ? numbers(*scales) : std::vector<int64_t>{}, &data);
     std::fill_n(data, c->bytes.size(), std::byte{0});
     return e_.add_constant(e_.graph.tensor(w.q).name + "_zero", c);
   }
@@ -195,7 +196,7 @@ class IntegerForm {
 
   // [C] -> [C, 1, 1]; one number stays one.
   TensorId channel_vector(const Node& n, TensorId t, size_t spatial) {
-    if (is_one(e_.info(t)) && e_.info(t).shape->empty()) return t;
+    if (const std::optional<Shape>& shape = e_.info(t).shape; shape && shape->empty()) return t;
     if (const ConstantPtr c = e_.info(t).constant) {
       std::vector<int64_t> dims(spatial + 1, 1);
       dims[0] = c->elements();
@@ -282,6 +283,7 @@ class IntegerForm {
       first = x;
       moved.inputs[i] = x->q;
     }
+    if (!first) return false;
     std::vector<Handle> quantizers;
     for (size_t i = 0; i < n.outputs.size(); i++) {
       if (n.outputs[i] == kNoTensor) continue;

@@ -40,7 +40,8 @@ class QdqForm {
 
  private:
   std::optional<size_t> rank(TensorId t) const {
-    return e_.info(t).shape ? std::optional(e_.info(t).shape->size()) : std::nullopt;
+    const std::optional<Shape>& shape = e_.info(t).shape;
+    return shape ? std::optional(shape->size()) : std::nullopt;
   }
 
   // DequantizeLinear(q), each once.
@@ -59,16 +60,17 @@ class QdqForm {
   TensorId spread(TensorId zero, TensorId scale) {
     if (zero == kNoTensor || is_one(e_.info(scale)) || !is_one(e_.info(zero))) return zero;
     const ConstantPtr c = e_.info(zero).constant;
-    if (!c || !is_const(*e_.info(scale).shape)) return zero;
+    const std::optional<Shape>& scales = e_.info(scale).shape;
+    if (!c || !scales || !is_const(*scales)) return zero;
     std::byte* data = nullptr;
-    ConstantPtr many = make_constant(c->dtype, numbers(*e_.info(scale).shape), &data);
+    ConstantPtr many = make_constant(c->dtype, numbers(*scales), &data);
     std::fill_n(data, many->bytes.size(), c->bytes[0]);
     return e_.add_constant(e_.graph.tensor(zero).name + "_channels", many);
   }
 
   // A constant of one element as a scalar, so that it does not look like a vector of scales.
   TensorId plain(TensorId t) {
-    if (t == kNoTensor || !is_one(e_.info(t)) || e_.info(t).shape->empty()) return t;
+    if (t == kNoTensor || !is_one(e_.info(t)) || rank(t) == 0) return t;
     const ConstantPtr c = e_.info(t).constant;
     return c ? e_.add_constant(e_.graph.tensor(t).name + "_one", reshaped(c, {})) : t;
   }
@@ -80,9 +82,11 @@ class QdqForm {
     Quantized w{n.inputs[3], plain(n.inputs[4]), plain(n.inputs[5]), 0};
     Quantized y{n.outputs[0], plain(n.inputs[6]), plain(n.inputs[7]), 0};
     const auto x_rank = rank(x.q), w_rank = rank(w.q);
-    if (!x_rank || !w_rank || !rank(w.scale) || !rank(x.scale)) return "a rank is not known";
+    if (!x_rank || !w_rank) return "a rank is not known";
+    for (TensorId t : {x.scale, w.scale, y.scale})
+      if (e_.info(t).dtype != DType::F32) return fmt::format("its scales are {}", name(e_.info(t).dtype));
     if (!is_one(e_.info(x.scale)) || !is_one(e_.info(y.scale))) return "it has scales for each row";
-    if (!is_one(e_.info(w.scale)) && *rank(w.scale) != 1) return "the scales of its weight are no vector";
+    if (!is_one(e_.info(w.scale)) && rank(w.scale) != 1) return "the scales of its weight are no vector";
     w.axis = conv ? 0 : static_cast<int64_t>(*w_rank) - 1;
     w.zero = spread(w.zero, w.scale);
     std::vector<TensorId> inputs = {dequantized(n, x), dequantized(n, w)};
@@ -160,11 +164,10 @@ class QdqForm {
 
   // Scales that lie along the axis with `behind` axes behind it -> a vector; kNoTensor when they do not.
   TensorId as_vector(TensorId t, size_t behind) {
-    if (!e_.info(t).shape) return kNoTensor;
-    const Shape& shape = *e_.info(t).shape;
-    if (shape.empty() || (shape.size() == 1 && behind == 0)) return t;
+    const auto axes = rank(t);
+    if (axes == 0 || (axes == 1 && behind == 0)) return t;
     const ConstantPtr c = e_.info(t).constant;
-    if (!c || shape.size() <= behind || c->dims[shape.size() - 1 - behind] != c->elements()) return kNoTensor;
+    if (!c || c->dims.size() <= behind || c->dims[c->dims.size() - 1 - behind] != c->elements()) return kNoTensor;
     return e_.add_constant(e_.graph.tensor(t).name + "_vector", reshaped(c, {c->elements()}));
   }
 

@@ -75,7 +75,7 @@ class ModelQuantizer {
       }
     }
     choose();
-    if (o_.mixed_precision) mix_precision();
+    if (o_.mixed_precision) mix_precision(*o_.mixed_precision);
     if (o_.bias_correction) {
       const int64_t count = correct_bias(graph_, selection_, facts_, samples_, progress_);
       report_.notes.push_back(fmt::format("corrected {} biases", count));
@@ -137,6 +137,7 @@ class ModelQuantizer {
 
   std::vector<std::string> output_names() const {
     std::vector<std::string> names;
+    names.reserve(graph_.outputs.size());
     for (TensorId t : graph_.outputs) names.push_back(graph_.tensor(t).name);
     return names;
   }
@@ -161,20 +162,21 @@ class ModelQuantizer {
   }
 
   // The fewest of the noisiest layers stay in fp32 for which the outputs are as exact as wanted: by halving.
-  void mix_precision() {
+  void mix_precision(double wanted) {
     const std::vector<double> own = own_ratios();
     std::vector<size_t> order;
     for (size_t i = 0; i < own.size(); i++)
       if (!std::isnan(own[i])) order.push_back(i);
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return own[a] < own[b]; });
     std::vector<std::string> names;
+    names.reserve(order.size());
     for (size_t i : order) names.push_back(selection_.nodes[i].name);
     auto reaches = [&](size_t kept) {
       kept_.assign(names.begin(), names.begin() + static_cast<long>(kept));
       select();
       if (selection_.nodes.empty()) return true;
       choose();
-      return worst_output(quantized()) >= *o_.mixed_precision;
+      return worst_output(quantized()) >= wanted;
     };
     size_t low = 0, high = names.size();  // `high` reaches it: everything in fp32
     while (low < high) {
@@ -186,12 +188,10 @@ class ModelQuantizer {
     }
     reaches(high);
     if (selection_.nodes.empty())
-      throw Error(ErrorKind::InvalidInput,
-                  fmt::format("outputs of {} dB leave nothing to quantize", *o_.mixed_precision),
+      throw Error(ErrorKind::InvalidInput, fmt::format("outputs of {} dB leave nothing to quantize", wanted),
                   "ask for less, or give more typical calibration data");
     for (const std::string& name : kept_) mixed_.insert(name);
-    report_.notes.push_back(
-        fmt::format("{} of {} layers stay in fp32 for {} dB", high, names.size(), *o_.mixed_precision));
+    report_.notes.push_back(fmt::format("{} of {} layers stay in fp32 for {} dB", high, names.size(), wanted));
   }
 
   void measure() {

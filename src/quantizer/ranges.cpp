@@ -64,7 +64,7 @@ double squared_error(const ValueStatistics& s, const TensorFacts& f, const Integ
 // Kullback-Leibler divergence of the values, clipped to the range, from what the levels can say of them: within a
 // level all bins that hold anything look alike.
 double divergence(const ValueStatistics& s, const TensorFacts& f, const IntegerRange& r) {
-  const auto count = static_cast<size_t>(r.most - r.least + 1);
+  const size_t count = static_cast<size_t>(r.most - r.least) + 1;
   std::vector<double> mass(count), places(count), clipped(s.bins().size());
   std::vector<size_t> level(s.bins().size());
   const double scale = f.scale[0];

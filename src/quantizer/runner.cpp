@@ -36,6 +36,7 @@ std::vector<Value> Runner::run(const std::vector<Value>& inputs) {
   std::vector<Value> made;
   if (session_) made = session_->run(inputs);
   std::vector<Value> out;
+  out.reserve(input_.size());
   for (size_t i = 0; i < input_.size(); i++)
     out.push_back(input_[i] >= 0 ? inputs.at(static_cast<size_t>(input_[i])) : made[static_cast<size_t>(output_[i])]);
   return out;

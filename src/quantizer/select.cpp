@@ -1,6 +1,7 @@
 #include "quantizer/select.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -41,6 +42,8 @@ constexpr Candidate kCandidates[] = {
     {"HardSwish", Kind::Computes, false},  {"Tanh", Kind::Computes, false},
     {"ReduceMean", Kind::Computes, false}, {"Softmax", Kind::Computes, false},
 };
+// Work that stays in fp32, and is worth telling.
+constexpr std::array kLeft = {"LSTM", "GRU", "RNN", "Attention", "Einsum", "DeformConv"};
 constexpr int64_t kLeastTable = 4096;  // elements from which a table that rows are gathered from is worth it
 
 const Candidate* candidate(const std::string& op) {
@@ -166,6 +169,8 @@ class Selector {
   void consider(size_t i) {
     const Node& n = g_.nodes[i];
     const Candidate* c = n.domain.empty() ? candidate(n.op) : nullptr;
+    if (!c && std::find(kLeft.begin(), kLeft.end(), n.op) != kLeft.end())
+      out_.skipped.push_back({n.name, n.op, "operator is not quantized"});
     if (!c) return;
     const std::string reason = reason_against(n, *c);
     chosen_[i] = reason.empty();

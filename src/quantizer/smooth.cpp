@@ -30,7 +30,7 @@ struct Weight {
   int64_t k, n, row, column;  // sizes and strides
 
   Weight(const Node& node, const Constant& c) : data(c.as<float>()) {
-    const bool transposed = *reduced_axis(node, c.dims) == 1;
+    const bool transposed = reduced_axis(node, c.dims) == 1;
     k = c.dims[transposed ? 1 : 0], n = c.dims[transposed ? 0 : 1];
     row = transposed ? 1 : c.dims[1], column = transposed ? c.dims[1] : 1;
   }
@@ -88,6 +88,7 @@ class Smoother {
  private:
   std::vector<Weight> weights_of(const std::vector<Handle>& nodes) const {
     std::vector<Weight> out;
+    out.reserve(nodes.size());
     for (Handle h : nodes) out.emplace_back(e_.node(h), *e_.info(e_.node(h).inputs[1]).constant);
     return out;
   }

@@ -40,6 +40,8 @@ void infer_types(Graph& graph) {
 void clean_up(Graph& graph) {
   infer_types(graph);
   if (has_quantization(graph)) return;
+  std::unordered_map<std::string, std::optional<Shape>> promised;
+  for (TensorId t : graph.outputs) promised.emplace(graph.tensor(t).name, graph.info(t).shape);
   Graph clean = deep_copy(graph);
   try {
     fold_constants(clean);
@@ -51,6 +53,8 @@ void clean_up(Graph& graph) {
     if (e.kind() != ErrorKind::Unsupported) throw;
     return;  // a constant that only an expansion can compute
   }
+  for (TensorId t : clean.outputs)
+    if (!clean.info(t).shape) clean.info(t).shape = promised[clean.tensor(t).name];
   graph = std::move(clean);
 }
 

@@ -102,6 +102,7 @@ class GraphWriter {
       if (names_[i].empty()) names_[i] = sink_.names.make(graph_.tensors[i].name);
     for (size_t i = 0; i < formal; i++) value(graph_.inputs[i], *out.add_input());
     constants(out);
+    if (!outer_) shared_constants(out);
     for (const Node& n : graph_.nodes) node(n, *out.add_node());
     outputs(out, captured);
     hints(out);
@@ -139,6 +140,29 @@ class GraphWriter {
       sink_.tensor(*c, names_[i], *out.add_initializer());
       constants_.emplace(c.get(), names_[i]);
     }
+  }
+
+  // Large constants that several subgraphs read, but not the graph itself, are stored here for all of them.
+  void shared_constants(onnx::GraphProto& out) {
+    std::vector<const Constant*> read;  // once for each subgraph, in the order of the file
+    list_readings(graph_, read);
+    std::unordered_map<const Constant*, int> readers;
+    for (const Constant* c : read) readers[c]++;
+    for (const Constant* c : read) {
+      if (readers[c] < 2 || c->bytes.size() < kMinExternalBytes || shared(c)) continue;
+      const std::string name = sink_.names.make(graph_.name.empty() ? "shared" : graph_.name + "_shared");
+      sink_.tensor(*c, name, *out.add_initializer());
+      constants_.emplace(c, name);
+    }
+  }
+  static void list_readings(const Graph& g, std::vector<const Constant*>& read) {
+    for (const Node& n : g.nodes)
+      for (const auto& [key, value] : n.attrs)
+        if (const auto* body = std::get_if<GraphPtr>(&value)) {
+          for (const Tensor& t : (*body)->tensors)
+            if (t.info.constant) read.push_back(t.info.constant.get());
+          list_readings(**body, read);
+        }
   }
 
   void outputs(onnx::GraphProto& out, const std::vector<std::string>& captured) {
