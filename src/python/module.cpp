@@ -138,6 +138,10 @@ NB_MODULE(_ingot, m) {
                    "collections.abc.Sequence[typing.Any] | "
                    "collections.abc.Mapping[str, typing.Any]) -> dict[str, typing.Any]"),
            "Runs the model and returns the values of any of its tensors, also those inside.")
+      .def("autocast", &PyGraph::autocast, "precision"_a, nb::sig("def autocast(self, precision: str) -> Graph"),
+           "The same model in a lower precision, as a new graph. bf16, fp16, int8-weights, int4-weights: weights are\n"
+           "stored in fewer bits and computed with in fp32. int8: products of 8-bit integers, the inputs of each\n"
+           "quantized as they come.")
       .def(
           "save", [](const PyGraph& g, nb::handle folder) { g.save(file_path(folder)); }, "folder"_a,
           nb::sig("def save(self, folder: str | os.PathLike[str]) -> None"),
