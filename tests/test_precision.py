@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 F32, F16, BF16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 HALVES = {F16: np.float16, BF16: ml_dtypes.bfloat16}
-PRECISIONS = {"bf16": 4e-3, "fp16": 5e-4, "int8": 2e-2, "int8-weights": 8e-3, "int4-weights": 1e-1}
+PRECISIONS = {"bf16": 4e-3, "fp16": 5e-4, "int8": 2e-2, "int8-weights": 2e-2, "int4-weights": 2e-1}
 random = np.random.default_rng(5)
 
 
@@ -143,9 +143,8 @@ def test_blocks_of_columns_are_dequantized_once(save: Save, bits: int) -> None:
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("block", [16, 32, 128, 256])
 @pytest.mark.parametrize("zeros", ["none", "packed", "float"])
-@pytest.mark.parametrize("bias", [False, True])
-def test_matmul_nbits(save: Save, bits: int, block: int, zeros: str, bias: bool) -> None:
-    k, n = 200, 48
+def test_matmul_nbits(save: Save, bits: int, block: int, zeros: str) -> None:
+    k, n, bias = 200, 48, block == 32
     blocks = -(-k // block)
     feed = {"x": normal(2, 3, k)}
     weights: dict[str, NDArray[Any]] = {
@@ -168,7 +167,12 @@ def test_matmul_nbits(save: Save, bits: int, block: int, zeros: str, bias: bool)
     graph = ingot.compile(save(model))
     assert ops(graph) == ["ingot.MatMul"]
     found = graph.inference(feed)["y"]
-    assert relative(found, onnxruntime(model, feed)[0]) < 1e-5
+    if bits == 8 and zeros == "float":  # onnxruntime has none
+        scale, zero = (np.repeat(weights[name], block, axis=1)[:, :k].astype(np.float64) for name in ("s", "z"))
+        expected = feed["x"] @ ((weights["b"].reshape(n, -1)[:, :k] - zero) * scale).T + (weights["bias"] if bias else 0)
+    else:
+        expected = onnxruntime(model, feed)[0]
+    assert relative(found, expected) < 1e-5
 
 
 def test_matmul_nbits_refuses_g_idx(save: Save) -> None:
@@ -370,7 +374,7 @@ def test_autocast_leaves_what_it_cannot_hold(save: Save) -> None:
     model = make_model(nodes, [("x", F32, ["m", 64])], [(f"y{w}", F32, None) for w in weights], weights)
     graph = ingot.compile(save(model))
     x = normal(4, 64)
-    for precision, changed in (("fp16", []), ("int8-weights", ["yw"]), ("bf16", ["yw", "yv"])):
+    for precision, changed in (("fp16", ["yv"]), ("int8-weights", ["yw"]), ("bf16", ["yw", "yv"])):
         cast = graph.autocast(precision)
         before, after = graph.inference([x]), cast.inference([x])
         for name in before:

@@ -68,7 +68,7 @@ std::string fuse(Editor& e, Handle h) {
   });
 
   Node fused{.op = n.op, .domain = "ingot", .name = n.name, .inputs = {n.inputs[0], n.inputs[1]}, .attrs = n.attrs};
-  if (!integer && n.domain.empty()) fused.inputs[1] = stored_filter(e, n.inputs[1]);
+  if (!integer) fused.inputs[1] = stored_filter(e, n.inputs[1]);
   if (integer) {
     fused.inputs.insert(fused.inputs.end(), {operand_or_none(n, 2), operand_or_none(n, 3)});
   } else if (!epilogue.operands.empty()) {

@@ -124,6 +124,16 @@ INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_
 
 // --- few rows and a narrow B ---
 
+// Rows of a tile. The native build, which runs only what was not foreseen, has one: four types of B times six heights
+// would be most of a small library.
+#if defined(INGOT_NATIVE)
+template <int NR>
+inline constexpr int kFewTileRows = 1;
+#else
+template <int NR>
+inline constexpr int kFewTileRows = kTileRows<NR>;
+#endif
+
 struct FewRows {
   NarrowPanels narrow;
   const float* a;  // rows a_row floats apart
@@ -210,14 +220,14 @@ INGOT_LATE void gemm_few(const KernelCall* call, const GemmParams& p, int64_t en
   f.narrow = gemm_narrow(p);
   f.narrow.type = Type, f.narrow.panel = NR;
   f.groups = narrow_groups(f.narrow);
-  f.tiling = cut_rows(p.m, kTileRows<NR>);
+  f.tiling = cut_rows(p.m, kFewTileRows<NR>);
   gemm_few_rows_of_a(p, x, f, static_cast<float*>(call->scratch));
   int64_t bytes = narrow_panel_bytes(f.narrow);
   const char* at = reinterpret_cast<const char*>(x.b) + first_panel * bytes;
   int64_t lines = prefetch_lines(narrow_row_bytes(f.narrow), f.tiling.count);
   for (int64_t panel = first_panel; panel < last_panel; panel++, at += bytes) {
     Prefetch prefetch{panel + 1 < last_panel ? at + bytes : at, lines};
-    for_tiles<kTileRows<NR>>(f.tiling, 0, f.tiling.count, [&](auto h, int64_t tile) INGOT_INLINED {
+    for_tiles<kFewTileRows<NR>>(f.tiling, 0, f.tiling.count, [&](auto h, int64_t tile) INGOT_INLINED {
       gemm_few_tile<NR, decltype(h)::value, Type>(p, x, f, at, panel, tile_start(f.tiling, tile), prefetch, epilogue);
     });
   }

@@ -14,20 +14,19 @@ constexpr int64_t kMaxGrowth = 8;         // above, a result may be this much la
 
 constexpr int64_t kNarrowElements = 1024;  // weights from here on are kept narrow
 
-// Control flow is not a value.
+// Control flow is not a value. Quantized weights are multiplied only once they are packed.
 bool may_fold(const Node& n) {
   static constexpr std::array kNever = {"If", "Loop", "Scan", "SequenceMap"};
-  return !is_random(n) && std::find(kNever.begin(), kNever.end(), n.op) == kNever.end();
+  return !is_random(n) && n.get_int("quantized", 0) == 0 && std::find(kNever.begin(), kNever.end(), n.op) == kNever.end();
 }
 
-// Does node n use operand t in a way that lets it stay narrow? A convolution takes a BatchNormalization into its weights
+// Does node n use operand t, widened from `filter`, in a way that lets it stay narrow? A convolution takes a BatchNormalization into its weights
 // first.
-bool takes_narrow(const Graph& g, const Uses& uses, const Node& n, TensorId t) {
+bool takes_narrow(const Graph& g, const Uses& uses, const Node& n, TensorId t, const Constant& filter) {
   if (n.is("Transpose")) return true;
   if (n.is("Gather")) return n.inputs[0] == t;
   if (n.is("MatMul") || n.is("Gemm")) return n.inputs[1] == t && n.inputs[0] != t;
-  if (!n.is("Conv") || n.inputs[1] != t || product(*g.info(t).shape) != (*g.info(t).shape)[0] * (*g.info(t).shape)[1])
-    return false;
+  if (n.op != "Conv" || n.inputs[1] != t || filter.elements() != filter.dims[0] * filter.dims[1]) return false;
   for (int c : uses.consumers[static_cast<size_t>(n.outputs[0])])
     if (g.nodes[static_cast<size_t>(c)].is("BatchNormalization")) return false;
   return true;
@@ -50,10 +49,11 @@ std::vector<bool> widening_nodes(const Graph& g) {
     if (!is_widened_half(g, n)) continue;
     if (!uses) uses.emplace(g);
     const TensorId t = n.outputs[0];
+    const Constant& weights = *g.info(n.inputs[0]).constant;
     const auto& consumers = uses->consumers[static_cast<size_t>(t)];
     out[i] = !uses->is_output[static_cast<size_t>(t)] &&
              std::all_of(consumers.begin(), consumers.end(),
-                         [&](int c) { return takes_narrow(g, *uses, g.nodes[static_cast<size_t>(c)], t); });
+                         [&](int c) { return takes_narrow(g, *uses, g.nodes[static_cast<size_t>(c)], t, weights); });
   }
   return out;
 }

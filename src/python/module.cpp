@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/fma_peak.h"
+#include "cli/read_bandwidth.h"
 #include "cli/version.h"
 #include "python/arrays.h"
 #include "python/graph.h"
@@ -169,4 +170,6 @@ NB_MODULE(_ingot, m) {
           "allow_library: bool) -> Graph"));
   m.def("fma_peak", &fma_peak, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
         "fp32 multiply-adds per second this core does now, in units of 1e9; 0 without AVX2 and FMA.");
+  m.def("read_bandwidth", &read_bandwidth, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
+        "Bytes per second this core reads from memory now, in units of 1e9.");
 }
