@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from decode import decode
 from engines import exact_onnxruntime_engine, ingot_engine, onnxruntime_engine, openvino_engine
 from models import BENCH_MODELS, QUANTIZED_MODELS, BenchModel
 from rich.console import Console
@@ -122,13 +123,38 @@ def show_startup(result: dict[str, Any], overhead: dict[str, float]) -> None:
     )
 
 
+def show_decode(results: list[dict[str, Any]]) -> None:
+    table = Table(title="GPT-2 124M, one token after 128 (minima of wall time)", title_justify="left")
+    for column in ("threads", "weights as"):
+        table.add_column(column)
+    for column in ("ms per token", "MB read", "GB/s", "% of one core's reads", "faster than fp32", "error"):
+        table.add_column(column, justify="right")
+    for result in results:
+        for i, (name, r) in enumerate(result["precisions"].items()):
+            table.add_row(
+                str(result["threads"]) if i == 0 else "",
+                name,
+                f"{r['ms_per_token']:.2f}",
+                f"{r['weights_mb']:.0f}",
+                f"{r['gb_per_s']:.1f}",
+                f"{100 * r['share_of_bandwidth']:.0f}",
+                f"{r['faster_than_fp32']:.2f}x",
+                f"{r['error']:.1e}",
+            )
+        table.add_section()
+    console.print(table)
+    for result in results:
+        console.print(f"[dim]{result['threads']}T: one core reads {result['read_gb_per_s']:.1f} GB/s[/]")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     every = {**BENCH_MODELS, **QUANTIZED_MODELS}
-    parser.add_argument("--models", nargs="+", choices=every, default=list(every))
+    parser.add_argument("--models", nargs="*", choices=every, default=list(every))
     parser.add_argument("--engines", nargs="+", choices=QUANTIZED_ENGINES, default=list(QUANTIZED_ENGINES))
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--no-decode", action="store_true", help="skip GPT-2 with weights in fewer bits")
     parser.add_argument("--no-startup", action="store_true", help="skip compile times, library and call overhead")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
@@ -148,6 +174,10 @@ def main() -> None:
             show(measured, title)
         results += measured
     everything: dict[str, Any] = {"ingot": ingot.__version__, "machine": platform.machine(), "latency": results}
+    if not arguments.no_decode:
+        with console.status("GPT-2"):
+            everything["decode"] = [decode(threads, arguments.rounds) for threads in arguments.threads]
+        show_decode(everything["decode"])
     if not arguments.no_startup:
         model = BENCH_MODELS["distilbert"]
         with console.status("compile times and call overhead"):

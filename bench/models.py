@@ -183,6 +183,52 @@ def resnet50_path() -> Path:
     return cached("resnet50", export)
 
 
+GPT2_LAYERS, GPT2_HEADS, GPT2_HEAD, GPT2_PAST = 12, 12, 64, 128
+
+
+def gpt2_path() -> Path:
+    """GPT-2 (124M) with random weights: one token after 128, keys and values of the past as inputs and outputs."""
+
+    def export(path: Path) -> None:
+        import torch
+        from transformers import DynamicCache, GPT2Config, GPT2LMHeadModel
+
+        class Step(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                torch.manual_seed(0)
+                self.gpt2 = GPT2LMHeadModel(GPT2Config(attn_implementation="sdpa"))
+
+            def forward(self, input_ids: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
+                cache = DynamicCache()
+                for layer in range(GPT2_LAYERS):
+                    cache.update(past[2 * layer], past[2 * layer + 1], layer)
+                out = self.gpt2(input_ids=input_ids, past_key_values=cache, use_cache=True)
+                kept = [t for layer in out.past_key_values.layers for t in (layer.keys, layer.values)]
+                return out.logits, *kept
+
+        past = [torch.zeros(1, GPT2_HEADS, GPT2_PAST, GPT2_HEAD) for _ in range(2 * GPT2_LAYERS)]
+        torch.onnx.export(
+            Step().eval(),
+            (torch.zeros((1, 1), dtype=torch.int64), *past),
+            path,
+            dynamo=True,
+            opset_version=20,
+            external_data=False,
+            input_names=["input_ids", *(f"past_{i}" for i in range(2 * GPT2_LAYERS))],
+            output_names=["logits", *(f"present_{i}" for i in range(2 * GPT2_LAYERS))],
+        )
+
+    return cached("gpt2", export)
+
+
+def gpt2_inputs() -> dict[str, NDArray[Any]]:
+    random = np.random.default_rng(0)
+    shape = (1, GPT2_HEADS, GPT2_PAST, GPT2_HEAD)
+    past = {f"past_{i}": random.standard_normal(shape, dtype=np.float32) for i in range(2 * GPT2_LAYERS)}
+    return {"input_ids": np.array([[1234]], np.int64)} | past
+
+
 def token_inputs(vocabulary: int, length: int, seed: int = 0) -> dict[str, NDArray[Any]]:
     ids = np.random.default_rng(seed).integers(1000, vocabulary, (1, length), dtype=np.int64)
     return {"input_ids": ids, "attention_mask": np.ones((1, length), np.int64)}

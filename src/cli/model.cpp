@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "cli/terminal.h"
+#include "passes/autocast.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {
@@ -43,6 +44,7 @@ void ModelOptions::add_to(CLI::App& app) {
       ->default_str("3");
   app.add_option("--march", march, "native, x86-64-v3 or x86-64-v2")->default_str("native");
   app.add_option("--pattern", patterns, "switch a fusion: name=off")->type_name("NAME=on|off");
+  app.add_option("--autocast", autocast, "lower precision: bf16, fp16, int8, int8-weights or int4-weights");
   app.add_option("--shape", shapes, "the shape of an input: name:1x128")->type_name("NAME:DIMS");
 }
 
@@ -70,6 +72,9 @@ std::map<std::string, std::vector<int64_t>> ModelOptions::parsed_shapes() const 
 Model::Model(const ModelOptions& model, bool fix_shapes) : path_(model.path), options_(model.compile_options()) {
   if (fix_shapes) options_.shapes = model.parsed_shapes();
   if (is_library_file(path_)) {
+    if (!model.autocast.empty())
+      throw Error(ErrorKind::InvalidInput, fmt::format("--autocast: {} is compiled already", path_),
+                  "compile the .onnx file or the IR folder it was made from");
     library_ = std::make_unique<LibraryModel>(path_, 1);
     inputs_ = library_->inputs();
     outputs_ = library_->outputs();
@@ -79,6 +84,7 @@ Model::Model(const ModelOptions& model, bool fix_shapes) : path_(model.path), op
   graph_ = load_model(path_, options_);
   for (const Node& n : graph_->nodes) original_ops_.push_back(op_name(n));
   if (!std::filesystem::is_directory(path_)) optimise(*graph_, options_, &report_);
+  if (!model.autocast.empty()) graph_ = std::make_shared<Graph>(autocast(*graph_, model.autocast));
   inputs_ = input_ports(*graph_);
   outputs_ = output_ports(*graph_);
 }

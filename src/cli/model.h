@@ -20,6 +20,7 @@ struct ModelOptions {
   std::string march = "native";
   std::vector<std::string> patterns;  // name=on|off
   std::vector<std::string> shapes;    // input:1x128
+  std::string autocast;               // a precision of passes/autocast.h; "": as it is
 
   void add_to(CLI::App&);
   CompileOptions compile_options() const;

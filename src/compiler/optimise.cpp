@@ -27,10 +27,10 @@ class Pipeline {
   }
 
   // Shapes make values known and values make shapes known.
-  void fold() {
+  void fold(bool narrow_too = false) {
     pass("infer_shapes", infer_shapes);
     for (int round = 0; round < kMaxFoldRounds; round++) {
-      const bool folded = fold_constants(graph_), inlined = inline_if(graph_);
+      const bool folded = fold_constants(graph_, narrow_too), inlined = inline_if(graph_);
       if (!folded && !inlined) break;
       pass("infer_shapes", infer_shapes);
     }
@@ -136,7 +136,7 @@ void optimise(Graph& graph, const CompileOptions& options, FusionReport* report)
 
   // Form regions: epilogues, reductions, element-wise loops.
   p.regions();
-  p.fold();
+  p.fold(true);
   optimise_subgraphs(graph, options, report);
 }
 

@@ -18,7 +18,7 @@ const RuleIndex& rules() {
     RuleIndex made;
     for (const RuleTable& table :
          {elementwise_rules(), shape_rules(), pad_slice_rules(), reduce_rules(), network_rules(), resize_rules(),
-          other_rules(), experimental_rules(), microsoft_rules(), microsoft_standard_rules(),
+          other_rules(), experimental_rules(), microsoft_rules(), microsoft_nbits_rules(), microsoft_standard_rules(),
           microsoft_quantized_rules(), ml_rules(), ml_tree_rules(), ml_svm_rules()})
       for (const Rule& rule : table.rules) made[key(table.domain, rule.op)].push_back(&rule);
     return made;

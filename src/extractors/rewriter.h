@@ -94,6 +94,7 @@ RuleTable resize_rules();
 RuleTable other_rules();
 RuleTable experimental_rules();
 RuleTable microsoft_rules();
+RuleTable microsoft_nbits_rules();
 RuleTable microsoft_standard_rules();
 RuleTable microsoft_quantized_rules();
 RuleTable ml_rules();

@@ -39,6 +39,14 @@ TensorId bias_operand(Editor& e, const Node& n, size_t rank) {
   return e.emit(n, "Reshape", {b, e.add_ints(n.name + "/shape", spec)}, {}, DType::F32, shape);
 }
 
+// The filter as it is stored: bf16 or f16 under a Cast to f32.
+TensorId stored_filter(const Editor& e, TensorId w) {
+  const Node* cast = e.maker(w, "Cast");
+  if (!cast || !e.is_constant(cast->inputs[0])) return w;
+  const DType t = e.info(cast->inputs[0]).dtype;
+  return t == DType::F16 || t == DType::BF16 ? cast->inputs[0] : w;
+}
+
 std::string fuse(Editor& e, Handle h) {
   const Node n = e.node(h);
   const TensorId y = n.outputs[0];
@@ -60,6 +68,7 @@ std::string fuse(Editor& e, Handle h) {
   });
 
   Node fused{.op = n.op, .domain = "ingot", .name = n.name, .inputs = {n.inputs[0], n.inputs[1]}, .attrs = n.attrs};
+  if (!integer) fused.inputs[1] = stored_filter(e, n.inputs[1]);
   if (integer) {
     fused.inputs.insert(fused.inputs.end(), {operand_or_none(n, 2), operand_or_none(n, 3)});
   } else if (!epilogue.operands.empty()) {

@@ -66,10 +66,10 @@ bool add_gemm_terms(Editor& e, const Node& n, Operands& o, RegionExpr& region) {
 std::string fuse(Editor& e, Handle h) {
   const Node n = e.node(h);
   const TensorId y = n.outputs[0];
-  const bool integer = n.is("MatMulInteger");
+  const bool integer = n.is("MatMulInteger"), ours = n.domain == "ingot";
   for (size_t i = 0; i < 2; i++) {
     const TensorInfo& info = e.info(n.inputs[i]);
-    if (!integer && info.dtype != DType::F32) return "operands are not f32";
+    if (!integer && !ours && info.dtype != DType::F32) return "operands are not f32";
     if (!info.shape || info.shape->size() < 2) return "an operand has rank below 2, or an unknown one";
   }
   if (!e.info(y).shape) return "the shape of the result is not known";
@@ -83,10 +83,11 @@ std::string fuse(Editor& e, Handle h) {
                                     [&](TensorId t) { return row_column_operand(e, t, out, types); });
 
   Node fused{.op = integer ? n.op : "MatMul", .domain = "ingot", .name = n.name, .inputs = {o.a, o.b}};
-  if (integer) fused.inputs = {o.a, o.b, operand_or_none(n, 2), operand_or_none(n, 3)};
+  if (ours) fused.attrs = n.attrs;
+  if (integer || n.get_int("quantized", 0)) fused.inputs = {o.a, o.b, operand_or_none(n, 2), operand_or_none(n, 3)};
   fused.inputs.insert(fused.inputs.end(), epilogue.operands.begin(), epilogue.operands.end());
   fused.outputs = {epilogue.result};
-  fused.attrs = {{"transB", int64_t{o.trans_b}}};
+  fused.attrs["transB"] = int64_t{o.trans_b};
   if (!integer) fused.attrs["transA"] = int64_t{o.trans_a};
   if (!epilogue.expr.empty()) fused.attrs["epilogue"] = epilogue.expr;
   epilogue.nodes.insert(epilogue.nodes.begin(), h);
@@ -96,7 +97,10 @@ std::string fuse(Editor& e, Handle h) {
   return "";
 }
 
-bool is_product(const Node& n) { return n.is("MatMul") || n.is("Gemm") || n.is("MatMulInteger"); }
+// Those that have no epilogue yet; fusions/compressed_weights.cpp has made some.
+bool is_product(const Node& n) {
+  return n.is("MatMul") || n.is("Gemm") || n.is("MatMulInteger") || (n.is("MatMul", "ingot") && !n.has("epilogue"));
+}
 
 void run(Editor& e, const Explain& explain) {
   for (Handle h = e.size(); h-- > 0;) {

@@ -108,7 +108,7 @@ INGOT_INLINE void conv_panels_of_block(const KernelCall* call, const ConvParams&
   int64_t group_panels = div_up(conv_group_out(p), NR), piece_length = conv_segment_length(p) / p.split;
   int64_t pieces = conv_segments(p) * p.split, chunks = max_of(1, div_up(pieces, p.chunk)), panels = last - first;
   int64_t panel_floats = pieces * piece_length * NR, chunk_floats = p.chunk * piece_length * NR;
-  int64_t lines = prefetch_lines(NR, b.tiling.count / p.pixel_blocks);
+  int64_t lines = prefetch_lines(NR * int64_t(sizeof(float)), b.tiling.count / p.pixel_blocks);
   auto place = [&](int64_t i) INGOT_INLINED {
     struct Place {
       int64_t panel, chunk;

@@ -47,6 +47,12 @@ struct PanelOfB {
 template <int NR>
 INGOT_INLINE PanelOfB gemm_panel_of_b(const GemmParams& p, const GemmMatrices& x, const GemmSlice& s, int64_t panel,
                                       float* scratch) {
+  if (p.b_type != kPanelF32) {
+    NarrowPanels narrow = gemm_narrow(p);
+    const char* bytes = reinterpret_cast<const char*>(x.b) + panel * narrow_panel_bytes(narrow);
+    expand_panel<NR>(scratch, narrow, bytes, s.k0, s.len, float(p.b_zero));
+    return {scratch, NR};
+  }
   if (p.b_packed) return {x.b + (panel * p.k + s.k0) * NR, NR};
   const float* src = x.b + s.k0 * p.b_row + panel * NR * p.b_col;
   int64_t cols = p.n - panel * NR;
@@ -54,6 +60,18 @@ INGOT_INLINE PanelOfB gemm_panel_of_b(const GemmParams& p, const GemmMatrices& x
   if (p.b_col == 1 && cols >= NR && s.last_tile - s.first_tile <= 2) return {src, p.b_row};
   pack_panel<NR>(scratch, src, s.len, cols, p.b_row, p.b_col);
   return {scratch, NR};
+}
+
+// Where a packed B is read next: the same slice of the next panel, or the next slice of the first.
+template <int NR>
+INGOT_INLINE const char* gemm_next_panel(const GemmParams& p, const GemmMatrices& x, const GemmSlice& s, int64_t first,
+                                         int64_t last, int64_t panel) {
+  const char* b = reinterpret_cast<const char*>(x.b);
+  bool within = panel + 1 < last;
+  int64_t to = within ? panel + 1 : first, k = within ? s.k0 : s.k0 + s.len;
+  if (p.b_type == kPanelF32) return b + (to * p.k + k) * NR * int64_t(sizeof(float));
+  NarrowPanels narrow = gemm_narrow(p);
+  return b + to * narrow_panel_bytes(narrow) + k * narrow_row_bytes(narrow);  // without scales: near enough
 }
 
 template <int NR, int MR>
@@ -86,7 +104,8 @@ INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_
   s.first_tile = s.tiling.count * block / p.m_blocks;
   s.last_tile = s.tiling.count * (block + 1) / p.m_blocks;
   int64_t slices = max_of(1, div_up(p.k, p.k_slice));
-  int64_t lines = p.b_packed ? prefetch_lines(NR, s.tiling.count / p.m_blocks) : 0;
+  int64_t row_bytes = p.b_type == kPanelF32 ? NR * int64_t(sizeof(float)) : narrow_row_bytes(gemm_narrow(p));
+  int64_t lines = p.b_packed ? prefetch_lines(row_bytes, s.tiling.count / p.m_blocks) : 0;
   for (int64_t i = 0; i < slices; i++) {
     s.k0 = i * p.k_slice;
     s.len = p.k % p.k_slice == 0 ? min_of(p.k_slice, p.k) : min_of(p.k_slice, p.k - s.k0);
@@ -95,8 +114,7 @@ INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_
     if (p.a_packing) gemm_pack_a(p, x, s, scratch);
     for (int64_t panel = first_panel; panel < last_panel; panel++) {
       PanelOfB b = gemm_panel_of_b<NR>(p, x, s, panel, panel_scratch);
-      const float* next = panel + 1 < last_panel ? b.at + p.k * NR : x.b + (first_panel * p.k + s.k0 + s.len) * NR;
-      Prefetch prefetch{reinterpret_cast<const char*>(next), lines};
+      Prefetch prefetch{gemm_next_panel<NR>(p, x, s, first_panel, last_panel, panel), lines};
       for_tiles<kTileRows<NR>>(s.tiling, s.first_tile, s.last_tile, [&](auto h, int64_t tile) INGOT_INLINED {
         gemm_tile<NR, decltype(h)::value>(p, x, s, scratch, b, panel, tile, prefetch, epilogue);
       });
@@ -104,12 +122,139 @@ INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_
   }
 }
 
+// --- few rows and a narrow B ---
+
+// Rows of a tile. The native build, which runs only what was not foreseen, has one: four types of B times six heights
+// would be most of a small library.
+#if defined(INGOT_NATIVE)
+template <int NR>
+inline constexpr int kFewTileRows = 1;
+#else
+template <int NR>
+inline constexpr int kFewTileRows = kTileRows<NR>;
+#endif
+
+struct FewRows {
+  NarrowPanels narrow;
+  const float* a;  // rows a_row floats apart
+  int64_t a_row;
+  const float* sums;  // [m][groups]: of the elements of A that meet a group; null where zero points are 0
+  int64_t groups;
+  Tiling tiling;
+};
+
+// A as this path reads it: where it is, or copied to scratch.
+INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x, FewRows& f, float* scratch) {
+  bool sums = p.b_zeros || p.b_zero != 0, nibbles = p.b_type == kPanelU4;
+  f.a = x.a, f.a_row = p.a_row, f.sums = nullptr;
+  if (p.a_col == 1 && !sums && !nibbles) return;
+  int64_t length = gemm_few_row_floats(p);
+  float* sum = scratch + p.m * length;
+  for (int64_t i = 0; i < p.m; i++) {
+    const float* from = x.a + i * p.a_row;
+    float* to = scratch + i * length;
+    for (int64_t k = 0; k < length; k++) to[k] = k < p.k ? from[k * p.a_col] : 0.f;
+    for (int64_t k = 0, g = 0; sums && g < f.groups; g++) {
+      float total = 0;
+      for (int64_t end = min_of(p.k, (g + 1) * p.b_block); k < end; k++) total += to[k];
+      sum[i * f.groups + g] = total;
+    }
+    for (int64_t k = 0; nibbles && k < length; k++) to[k] *= nibble_weight(k);
+  }
+  f.a = scratch, f.a_row = length;
+  if (sums) f.sums = sum;
+}
+
+// acc += scale * (part - zero * sum of a)
+template <int MR, int NV>
+INGOT_INLINE void add_group(VF (&acc)[MR][NV], VF (&part)[MR][NV], const FewRows& f, const NarrowGroup& group,
+                            int64_t index, int64_t row, float zero_of_all) {
+  INGOT_UNROLL for (int j = 0; j < NV; j++) {
+    VF scale = load(group.scale + j * kLanes);
+    VF zero = group.zero ? load(group.zero + j * kLanes) : VF(zero_of_all);
+    INGOT_UNROLL for (int i = 0; i < MR; i++) {
+      if (f.sums) part[i][j] -= zero * VF(f.sums[(row + i) * f.groups + index]);
+      acc[i][j] += scale * part[i][j];
+    }
+  }
+}
+
+template <int NR, int MR, int Type>
+INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const FewRows& f, const char* bytes,
+                              int64_t panel, int64_t row, Prefetch& prefetch, const Epilogue& epilogue) {
+  int64_t col = panel * NR;
+  Destination d{x.c + row * p.c_row + col, p.c_row, x.first_row + row, col, p.n - col, true, true};
+  VF acc[MR][NR / kLanes];
+  clear(acc);
+  const float* rows[MR];
+  INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = f.a + (row + i) * f.a_row;
+  if constexpr (Type == kPanelBF16) {
+    accumulate(acc, rows, kUnroll, reinterpret_cast<const Bf16*>(bytes), NR, p.k, prefetch);
+  } else if constexpr (Type == kPanelF16) {
+    accumulate(acc, rows, kUnroll, reinterpret_cast<const F16*>(bytes), NR, p.k, prefetch);
+  } else {
+    for (int64_t g = 0; g < f.groups; g++) {
+      NarrowGroup group = narrow_group(f.narrow, bytes, g);
+      int64_t len = min_of(p.b_block, p.k - g * p.b_block);
+      VF part[MR][NR / kLanes];
+      clear(part);
+      if constexpr (Type == kPanelU4)
+        accumulate_nibbles(part, rows, reinterpret_cast<const uint32_t*>(group.rows),
+                           div_up(len, kNibbles) * kNibbles, prefetch);
+      else
+        accumulate(part, rows, kUnroll, reinterpret_cast<const int8_t*>(group.rows), NR, len, prefetch);
+      add_group(acc, part, f, group, g, row, float(p.b_zero));
+      INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] += p.b_block;
+    }
+  }
+  finish(acc, d, epilogue);
+}
+
+// Panels [first_panel, last_panel), all rows.
+template <int NR, int Type>
+INGOT_LATE void gemm_few(const KernelCall* call, const GemmParams& p, int64_t entry, int64_t first_panel,
+                         int64_t last_panel) {
+  Epilogue epilogue{call->operand + 3, p.extra, call->program, p.extras};
+  GemmMatrices x = gemm_matrices(call, p, entry);
+  FewRows f;
+  f.narrow = gemm_narrow(p);
+  f.narrow.type = Type, f.narrow.panel = NR;
+  f.groups = narrow_groups(f.narrow);
+  f.tiling = cut_rows(p.m, kFewTileRows<NR>);
+  gemm_few_rows_of_a(p, x, f, static_cast<float*>(call->scratch));
+  int64_t bytes = narrow_panel_bytes(f.narrow);
+  const char* at = reinterpret_cast<const char*>(x.b) + first_panel * bytes;
+  int64_t lines = prefetch_lines(narrow_row_bytes(f.narrow), f.tiling.count);
+  for (int64_t panel = first_panel; panel < last_panel; panel++, at += bytes) {
+    Prefetch prefetch{panel + 1 < last_panel ? at + bytes : at, lines};
+    for_tiles<kFewTileRows<NR>>(f.tiling, 0, f.tiling.count, [&](auto h, int64_t tile) INGOT_INLINED {
+      gemm_few_tile<NR, decltype(h)::value, Type>(p, x, f, at, panel, tile_start(f.tiling, tile), prefetch, epilogue);
+    });
+  }
+}
+
+template <int NR>
+INGOT_INLINE void gemm_few_of_type(const KernelCall* call, const GemmParams& p, int64_t entry, int64_t first,
+                                   int64_t last) {
+  if (p.b_type == kPanelBF16)
+    gemm_few<NR, kPanelBF16>(call, p, entry, first, last);
+  else if (p.b_type == kPanelF16)
+    gemm_few<NR, kPanelF16>(call, p, entry, first, last);
+  else if (p.b_type == kPanelI8)
+    gemm_few<NR, kPanelI8>(call, p, entry, first, last);
+  else
+    gemm_few<NR, kPanelU4>(call, p, entry, first, last);
+}
+
 template <int NR>
 INGOT_LATE void gemm(const KernelCall* call, const GemmParams& p) {
   int64_t panels = div_up(p.n, NR);
   for (int64_t unit = call->begin; unit < call->end;) {
     int64_t first = unit % panels, last = min_of(panels, first + call->end - unit), group = unit / panels;
-    gemm_block<NR>(call, p, group / p.m_blocks, group % p.m_blocks, first, last);
+    if (gemm_few_rows(p))  // one block of rows
+      gemm_few_of_type<NR>(call, p, group, first, last);
+    else
+      gemm_block<NR>(call, p, group / p.m_blocks, group % p.m_blocks, first, last);
     unit += last - first;
   }
 }

@@ -4,7 +4,8 @@
 // Operands: A, B, C, then the extra operands of the epilogue.
 //  - A: any strides. With a_col == 1 rows are read in place, otherwise a block is packed into scratch first.
 //  - B: packed into panels of 16 or 24 columns (kernels/pack.h), or plain with any strides: then every unit packs its
-//    own panel into scratch.
+//    own panel into scratch. Packed panels may be narrow (kernels/narrow.h): few rows widen them in registers, many
+//    expand a slice of a panel into scratch and use it for all tiles of a block.
 //  - C: contiguous columns, rows c_row apart.
 //  - Up to three batch dims; a stride of 0 broadcasts. A batch dim over which B is broadcast and A and C are contiguous
 //    is better made part of M.
@@ -16,7 +17,7 @@
 #pragma once
 #include "kernels/abi.h"
 #include "kernels/hooks.h"
-#include "kernels/pack.h"
+#include "kernels/narrow.h"
 
 namespace ingot::kernel {
 
@@ -24,17 +25,25 @@ struct GemmParams {
   int64_t panel;      // 16 or 24
   int64_t b_packed;   // 1: B is packed, b_row and b_col are ignored, b_batch counts floats of packed matrices
   int64_t a_packing;  // 1: blocks of A are packed into scratch; required when a_col != 1
+  int64_t b_type;     // PanelType of a packed B
+  int64_t b_zeros;    // NarrowPanels::zeros
   int64_t k_slice;    // k-steps per pass over the panels; gemm_k_slice(k)
   int64_t m_blocks;   // blocks of rows; gemm_m_blocks(m)
   int64_t m, n, k;
   int64_t batch[3];
   int64_t a_row, a_col, a_batch[3];
   int64_t b_row, b_col, b_batch[3];
+  int64_t b_block, b_zero;  // of a narrow B: NarrowPanels::block, and the zero point of all where groups have none
   int64_t c_row, c_batch[3];
   int64_t extras;  // operands of the epilogue
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
-static_assert(sizeof(GemmParams) == (26 + 2 * kMaxEpilogueOperands) * 8);
+static_assert(sizeof(GemmParams) == (30 + 2 * kMaxEpilogueOperands) * 8);
+
+// Up to so many rows a narrow B is widened in registers: each element is used too rarely to be stored as a float.
+inline constexpr int64_t kGemmFewRows = 8;
+INGOT_INLINE bool gemm_few_rows(const GemmParams& p) { return p.b_type != kPanelF32 && p.m <= kGemmFewRows; }
+INGOT_INLINE NarrowPanels gemm_narrow(const GemmParams& p) { return {p.b_type, p.panel, p.k, p.b_block, p.b_zeros}; }
 
 // Tuned on Zen 3 (512 KB of L2): 128 rows x 768 floats of A are 384 KB, a panel slice 48-72 KB.
 inline constexpr int64_t kGemmBlockRows = 128, kGemmSlice = 768;
@@ -70,8 +79,12 @@ INGOT_INLINE int64_t gemm_units(const GemmParams& p) {
 INGOT_INLINE int64_t gemm_a_scratch_floats(const GemmParams& p) {
   return p.a_packing ? (p.m / p.m_blocks + 13) * div_up(p.k_slice, 16) * 16 : 0;
 }
+// Few rows: rows of A one after the other, weighted for 4-bit numbers, then their sums over each group.
+INGOT_INLINE int64_t gemm_few_row_floats(const GemmParams& p) { return div_up(p.k, kNibbles) * kNibbles; }
 INGOT_INLINE int64_t gemm_scratch_bytes(const GemmParams& p) {
-  return (gemm_a_scratch_floats(p) + (p.b_packed ? 0 : p.k_slice * p.panel)) * int64_t(sizeof(float));
+  if (gemm_few_rows(p)) return p.m * (gemm_few_row_floats(p) + narrow_groups(gemm_narrow(p))) * int64_t(sizeof(float));
+  bool panel = !p.b_packed || p.b_type != kPanelF32;
+  return (gemm_a_scratch_floats(p) + (panel ? p.k_slice * p.panel : 0)) * int64_t(sizeof(float));
 }
 
 INGOT_KERNEL(ingot_gemm_f32);

@@ -9,6 +9,7 @@
 // run at the latency of its few accumulators.
 #pragma once
 #include "kernels/hooks.h"
+#include "kernels/narrow.h"
 #include "kernels/pack.h"
 
 #define INGOT_INLINED __attribute__((always_inline))  // for lambdas
@@ -38,8 +39,8 @@ struct Prefetch {
   int64_t lines;
 };
 // The lines per kUnroll k-steps with which `tiles` tiles of any K cover a panel of the same K.
-INGOT_INLINE int64_t prefetch_lines(int64_t panel, int64_t tiles) {
-  return div_up(kUnroll * panel * int64_t(sizeof(float)) / kCacheLine, max_of(1, tiles));
+INGOT_INLINE int64_t prefetch_lines(int64_t row_bytes, int64_t tiles) {
+  return div_up(div_up(kUnroll * row_bytes, kCacheLine), max_of(1, tiles));
 }
 
 template <int MR, int NV>
@@ -47,22 +48,22 @@ INGOT_INLINE void clear(VF (&acc)[MR][NV]) {
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] = VF(0.f);
 }
 
-template <int MR, int NV>
-INGOT_INLINE void step(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t k, const float* b) {
+template <int MR, int NV, class B>
+INGOT_INLINE void step(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t k, const B* b) {
   VF row[NV];
-  INGOT_UNROLL for (int j = 0; j < NV; j++) row[j] = load(b + j * kLanes);
+  INGOT_UNROLL for (int j = 0; j < NV; j++) row[j] = widen(b + j * kLanes);
   INGOT_UNROLL for (int i = 0; i < MR; i++) {
     VF x = VF(a[i][k]);
     INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x * row[j];
   }
 }
 
-// acc += a[:][0..len) * b[0..len)[:], rows of b ldb floats apart. Each kUnroll elements of a row are contiguous and
+// acc += a[:][0..len) * b[0..len)[:], rows of b ldb elements apart, which are floats or of a narrower type. Each kUnroll elements of a row are contiguous and
 // a_step floats from the next: kUnroll for a plain row, MR * kUnroll for packed rows (pack_rows below).
 // A low tile (MR = 1 for a matrix-vector product) keeps several partial sums per element, over k modulo `parts`, to
 // have enough independent chains.
-template <int MR, int NV>
-INGOT_INLINE void accumulate(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t a_step, const float* b,
+template <int MR, int NV, class B>
+INGOT_INLINE void accumulate(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t a_step, const B* b,
                              int64_t ldb, int64_t len, Prefetch& prefetch) {
   constexpr int chains = kAccumulators / (MR * NV), parts = chains >= 4 ? 4 : chains >= 2 ? 2 : 1;
   VF part[parts][MR][NV];
@@ -77,6 +78,41 @@ INGOT_INLINE void accumulate(VF (&acc)[MR][NV], const float* const (&a)[MR], int
   INGOT_UNROLL for (int p = 1; p < parts; p++) INGOT_UNROLL for (int i = 0; i < MR; i++)
       INGOT_UNROLL for (int j = 0; j < NV; j++) part[0][i][j] += part[p][i][j];
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] = part[0][i][j];
+}
+
+template <int Place, int MR, int NV>
+INGOT_INLINE void nibble_step(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t k, const VU (&words)[NV]) {
+  VF row[NV];
+  INGOT_UNROLL for (int j = 0; j < NV; j++) row[j] = numbers_at<Place>(words[j]);
+  INGOT_UNROLL for (int i = 0; i < MR; i++) {
+    VF x = VF(a[i][k + Place]);
+    INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x * row[j];
+  }
+}
+
+// acc += a[:][0..len) * b[0..len)[:] for 4-bit numbers: rows of a are weighted (nibble_weight) and len counts whole
+// words.
+template <int MR, int NV>
+INGOT_INLINE void accumulate_nibbles(VF (&acc)[MR][NV], const float* const (&a)[MR], const uint32_t* b, int64_t len,
+                                     Prefetch& prefetch) {
+  constexpr int parts = MR * NV * 2 <= kAccumulators ? 2 : 1;
+  VF part[parts][MR][NV];
+  INGOT_UNROLL for (int p = 0; p < parts; p++) clear(part[p]);
+  for (int64_t k = 0; k < len; k += kNibbles, b += NV * kLanes) {
+    for (int64_t q = 0; q < prefetch.lines; q++, prefetch.at += kCacheLine) __builtin_prefetch(prefetch.at, 0, 2);
+    VU words[NV];
+    INGOT_UNROLL for (int j = 0; j < NV; j++) words[j] = load(b + j * kLanes);
+    nibble_step<0>(part[0], a, k, words);
+    nibble_step<1>(part[1 % parts], a, k, words);
+    nibble_step<2>(part[0], a, k, words);
+    nibble_step<3>(part[1 % parts], a, k, words);
+    nibble_step<4>(part[0], a, k, words);
+    nibble_step<5>(part[1 % parts], a, k, words);
+    nibble_step<6>(part[0], a, k, words);
+    nibble_step<7>(part[1 % parts], a, k, words);
+  }
+  INGOT_UNROLL for (int p = 0; p < parts; p++) INGOT_UNROLL for (int i = 0; i < MR; i++)
+      INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] += part[p][i][j];
 }
 
 // `rows` rows of a tile, element (i, k) at src[i * row_stride + k * col_stride], as [ceil(len /

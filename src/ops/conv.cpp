@@ -1,6 +1,7 @@
 // Conv: Y = epilogue( conv(X, W) + B ). Plain Conv is [N, C, spatial...]; ingot.Conv has an epilogue over x0 = conv + B
 // and the operands after B, and channels_last for [N, spatial..., C]. The f32 kernels are channels last; other layouts
-// are moved before and after. W may be packed ahead: attributes "packed" and "packed_shape", its dims before.
+// are moved before and after. W may be packed ahead: attributes "packed" and "packed_shape", its dims before. W of
+// ingot.Conv may be stored as bf16 or f16 while X and the arithmetic are f32.
 #include "ops/conv.h"
 
 #include <algorithm>
@@ -26,8 +27,10 @@ DType result_type(const InferContext& ctx) {
 }
 
 void infer(InferContext& ctx) {
-  ctx.require(ctx.dtype(0) == ctx.dtype(1), "X is {} and W is {}, expected one type", name(ctx.dtype(0)),
-              name(ctx.dtype(1)));
+  const DType x_type = ctx.dtype(0), w_type = ctx.dtype(1);
+  const bool stored_narrow = ctx.node.domain == "ingot" && x_type == DType::F32 && is_half(w_type);
+  ctx.require(x_type == w_type || stored_narrow || ctx.node.has("packed"), "X is {} and W is {}, expected one type",
+              name(x_type), name(w_type));
   ctx.set_dtype(0, result_type(ctx));
   const Shape& x = ctx.shape(0);
   const Shape w = ctx.node.has("packed") ? to_shape(ctx.node.get_ints("packed_shape")) : ctx.shape(1);
@@ -79,7 +82,7 @@ void emit_matrix(LowerContext& ctx, const Conv& c, Operand x, Operand y, const E
   const auto strides = strides_of(c.in);
   p.a = {x, p.k, 1, {strides.begin(), strides.end() - 2}};
   p.b = {ctx.input(1), 1, p.k, std::vector<int64_t>(p.batch.size(), 0)};
-  p.b_panel = ctx.node.get_int("packed", 0);
+  read_packed(ctx.node, p);
   emit_product(ctx, p, expr, extras, y);
 }
 

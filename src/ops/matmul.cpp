@@ -2,6 +2,11 @@
 // 1-D B a column. ingot.MatMul has transA, transB (of the last two dims) and an epilogue over x0 = A B and the operands
 // after B. B may be packed ahead (planner/pack_weights.h): attributes "packed", the columns of a panel, and
 // "packed_shape", the dims it had.
+//
+// B of ingot.MatMul and ingot.Gemm may be stored in fewer bits while A and the arithmetic are f32: as bf16 or f16, or, with the
+// attribute "quantized", as a constant matrix of 8- or 4-bit integers. Then the two operands after B are its scale and
+// zero point, as DequantizeLinear takes them with axis "b_axis" and block_size "b_block", except that a zero point may
+// be f32.
 #include <algorithm>
 
 #include "ops/layout.h"
@@ -17,18 +22,61 @@ Shape b_shape(const InferContext& ctx) {
   return ctx.node.has("packed") ? to_shape(ctx.node.get_ints("packed_shape")) : ctx.shape(1);
 }
 
+bool is_quantized(const Node& node) { return node.domain == "ingot" && flag(node, "quantized"); }
+size_t first_extra(const Node& node) { return is_quantized(node) ? 4 : 2; }
+
+bool is_4_or_8_bit(DType t) { return t == DType::I8 || t == DType::U8 || t == DType::I4 || t == DType::U4; }
+
+// The scale (and zero point) of B: one number, one for each of an axis, or one for each block along it.
+void require_parameters(const InferContext& ctx, size_t i) {
+  const Shape &b = ctx.shape(1), &s = ctx.shape(i);
+  const int64_t axis = ctx.axis(ctx.node.get_int("b_axis", 1), 2), block = ctx.node.get_int("b_block", 0);
+  ctx.require(b.size() == 2 && is_const(b) && is_const(s), "quantized B is {} and operand {} is {}, expected constants",
+              str(b), i, str(s));
+  ctx.require(block >= 0, "blocks of {} rows", block);
+  Shape blocked = b;
+  if (block) blocked[static_cast<size_t>(axis)] = ceil_div(b[static_cast<size_t>(axis)], block);
+  const bool fits = block ? s == blocked : product(s).is(1) || s == Shape{b[static_cast<size_t>(axis)]};
+  ctx.require(fits, "operand {} is {}, which does not fit B {} along axis {} in blocks of {}", i, str(s), str(b), axis,
+              block);
+}
+
+void require_quantized(const InferContext& ctx) {
+  const DType a = ctx.dtype(0), b = ctx.dtype(1);
+  ctx.require(a == DType::F32 && is_4_or_8_bit(b), "A is {} and quantized B {}, expected f32 and 8- or 4-bit integers",
+              name(a), name(b));
+  ctx.require(ctx.has(2) && ctx.dtype(2) == DType::F32, "the scale of B is absent or not f32");
+  require_parameters(ctx, 2);
+  if (!ctx.has(3)) return;
+  ctx.require(ctx.dtype(3) == b || ctx.dtype(3) == DType::F32, "B is {} and its zero point {}", name(b),
+              name(ctx.dtype(3)));
+  if (!product(ctx.shape(3)).is(1)) require_parameters(ctx, 3);
+  ctx.require(product(ctx.shape(3)).is(1) || product(ctx.shape(3)) == product(ctx.shape(2)),
+              "the scale is {} and the zero point {}", str(ctx.shape(2)), str(ctx.shape(3)));
+}
+
 void require_types(const InferContext& ctx) {
-  ctx.require(ctx.dtype(0) == ctx.dtype(1), "A is {} and B is {}, expected one type", name(ctx.dtype(0)),
-              name(ctx.dtype(1)));
+  if (ctx.node.has("packed")) return;
+  if (is_quantized(ctx.node)) return require_quantized(ctx);
+  const DType a = ctx.dtype(0), b = ctx.dtype(1);
+  const bool stored_narrow = ctx.node.domain == "ingot" && a == DType::F32 && is_half(b);
+  ctx.require(a == b || stored_narrow, "A is {} and B is {}, expected one type", name(a), name(b));
 }
 void require_inner(const InferContext& ctx, const Dim& ka, const Dim& kb, const Shape& a, const Shape& b) {
   ctx.require(!ka.is_const() || !kb.is_const() || ka == kb, "A {} and B {} do not fit: the inner dims are {} and {}",
               str(a), str(b), ka.str(), kb.str());
 }
 
+// `b` with its axes in order.
+void require_packed(const InferContext& ctx, const Shape& b) {
+  if (!ctx.node.has("packed")) return;
+  ctx.require(b.size() == 2 && is_const(b), "packed B is {}, expected a matrix", str(b));
+  check_packed(ctx, b[0].value(), b[1].value());
+}
+
 DType result_type(const InferContext& ctx) {
   std::vector<DType> extras;
-  for (size_t i = 2; i < ctx.input_count(); i++) extras.push_back(ctx.dtype(i));
+  for (size_t i = first_extra(ctx.node); i < ctx.input_count(); i++) extras.push_back(ctx.dtype(i));
   const Expr e = ctx.node.domain == "ingot" ? parse_epilogue(ctx.node, ctx.dtype(0), extras) : Expr{};
   return e.results.empty() ? ctx.dtype(0) : e.result_types[0];
 }
@@ -44,6 +92,7 @@ void infer_matmul(InferContext& ctx) {
   if (flag(ctx.node, "transA")) std::swap(a[a.size() - 1], a[a.size() - 2]);
   if (flag(ctx.node, "transB")) std::swap(b[b.size() - 1], b[b.size() - 2]);
   require_inner(ctx, a.back(), b[b.size() - 2], ctx.shape(0), b_shape(ctx));
+  require_packed(ctx, b);
   Shape out = broadcast(ctx, Shape(a.begin(), a.end() - 2), Shape(b.begin(), b.end() - 2));
   if (!row) out.push_back(a[a.size() - 2]);
   if (!column) out.push_back(b.back());
@@ -65,6 +114,7 @@ Matrix matrix_of(Operand operand, const std::vector<int64_t>& dims, bool transpo
 
 void lower_plain_matmul(LowerContext& ctx) {
   const Node& node = ctx.node;
+  if (is_quantized(node) && !node.has("packed")) ctx.fail("quantized B is not a constant of this graph");
   std::vector<int64_t> a = ctx.dims(0), b = node.has("packed") ? node.get_ints("packed_shape") : ctx.dims(1);
   if (a.size() == 1) a.insert(a.begin(), 1);
   if (b.size() == 1) b.push_back(1);
@@ -81,10 +131,10 @@ void lower_plain_matmul(LowerContext& ctx) {
   p.n = b[b.size() - (trans_b ? 2 : 1)];
   p.a = matrix_of(ctx.input(0), a, trans_a, p.batch.size());
   p.b = matrix_of(ctx.input(1), b, trans_b, p.batch.size());
-  p.b_panel = node.get_int("packed", 0);
+  read_packed(node, p);
   std::vector<DenseOperand> extras;
   std::vector<DType> types;
-  for (size_t i = 2; i < ctx.input_count(); i++) {
+  for (size_t i = first_extra(node); i < ctx.input_count(); i++) {
     extras.push_back({ctx.input(i), ctx.dims(i)});
     types.push_back(ctx.in(i).dtype);
   }
@@ -100,6 +150,7 @@ void infer_gemm(InferContext& ctx) {
   if (flag(ctx.node, "transA")) std::swap(a[0], a[1]);
   if (flag(ctx.node, "transB")) std::swap(b[0], b[1]);
   require_inner(ctx, a[1], b[0], ctx.shape(0), b_shape(ctx));
+  require_packed(ctx, b);
   const Shape out = {a[0], b[1]};
   if (ctx.has(2)) {
     const Shape& c = ctx.shape(2);
@@ -142,7 +193,7 @@ void lower_plain_gemm(LowerContext& ctx) {
   p.n = b[!trans_b];
   p.a = matrix_of(ctx.input(0), a, trans_a, 0);
   p.b = matrix_of(ctx.input(1), b, trans_b, 0);
-  p.b_panel = node.get_int("packed", 0);
+  read_packed(node, p);
   const bool has_c = ctx.has(2) && node.get_float("beta", 1.f) != 0.f;
   Expr expr;
   if (has_c || node.get_float("alpha", 1.f) != 1.f) expr = gemm_expr(node, p.dtype, has_c);
@@ -157,6 +208,7 @@ void register_matmul(OpRegistry& r) {
   r.add({"MatMul", "", 2, 2, 1, 1, infer_matmul, with_halves<lower_plain_matmul>});
   r.add({"MatMul", "ingot", 2, -1, 1, 1, infer_matmul, with_halves<lower_plain_matmul>});
   r.add({"Gemm", "", 2, 3, 1, 1, infer_gemm, with_halves<lower_plain_gemm>});
+  r.add({"Gemm", "ingot", 2, 3, 1, 1, infer_gemm, with_halves<lower_plain_gemm>});
 }
 
 }  // namespace ingot

@@ -69,6 +69,10 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   g.panel = p.b_panel ? p.b_panel : kernel::gemm_panel(p.n);
   g.b_packed = p.b_panel != 0;
   g.a_packing = p.a.col != 1;
+  g.b_type = p.b_type;
+  g.b_zeros = p.b_zeros;
+  g.b_block = p.b_block;
+  g.b_zero = p.b_zero;
   g.k_slice = kernel::gemm_k_slice(p.k);
   g.m_blocks = kernel::gemm_m_blocks(m);
   g.m = m;
@@ -126,6 +130,28 @@ void emit_matmul_any(LowerContext& ctx, const Product& p, const Batch& batch, in
 }
 
 }  // namespace
+
+void read_packed(const Node& node, Product& p) {
+  p.b_panel = node.get_int("packed", 0);
+  p.b_type = node.get_int("packed_type", kernel::kPanelF32);
+  p.b_block = node.get_int("packed_block", 0);
+  p.b_zeros = node.get_int("packed_zeros", 0);
+  p.b_zero = node.get_int("packed_zero", 0);
+}
+
+void check_packed(const InferContext& ctx, int64_t k, int64_t n) {
+  Product p;
+  read_packed(ctx.node, p);
+  ctx.require(p.b_panel == 16 || p.b_panel == 24, "panels of {} columns; there are those of 16 and 24", p.b_panel);
+  ctx.require(p.b_type >= kernel::kPanelF32 && p.b_type <= kernel::kPanelU4, "panels of unknown type {}", p.b_type);
+  const bool wide = p.b_type == kernel::kPanelF32;
+  ctx.require(wide || p.b_block >= 1, "blocks of {} rows", p.b_block);
+  const int64_t expected = wide ? kernel::packed_floats(k, n, p.b_panel)
+                                : kernel::narrow_bytes({p.b_type, p.b_panel, k, p.b_block, p.b_zeros}, n);
+  const Dim found = product(ctx.shape(1));
+  ctx.require(!found.is_const() || found.is(expected), "a packed {} x {} matrix has {} elements, operand 1 has {}", k,
+              n, expected, found.str());
+}
 
 void emit_product(LowerContext& ctx, const Product& p, const Expr& expr, const std::vector<DenseOperand>& extras,
                   Operand out) {

@@ -22,7 +22,13 @@ struct Product {
   int64_t m = 0, n = 0, k = 0;
   Matrix a, b;
   int64_t b_panel = 0;  // B is packed in panels of so many columns (kernels/pack.h); 0: it is not
+  int64_t b_type = 0, b_block = 0, b_zeros = 0, b_zero = 0;  // narrow panels: see GemmParams
 };
+
+// How B is packed, from the attributes that planner/pack_weights.h leaves.
+void read_packed(const Node&, Product&);
+// Fails unless operand 1 of a node with those attributes is as large as a packed K x N matrix.
+void check_packed(const InferContext&, int64_t k, int64_t n);
 
 // `expr` over x0 = the product and x1, x2, ... = extras, broadcast to [batch..., m, n]; no results: none.
 void emit_product(LowerContext&, const Product&, const Expr& expr, const std::vector<DenseOperand>& extras,

@@ -12,11 +12,50 @@ constexpr int64_t kMaxBytes = 64 << 20;   // of one folded result
 constexpr int64_t kSmallBytes = 1 << 20;  // results up to here are always worth it
 constexpr int64_t kMaxGrowth = 8;         // above, a result may be this much larger than its operands
 
-// Control flow is not a value. Quantized weights stay what they are: passes/expand_quantization.cpp says what becomes of
-// them.
+constexpr int64_t kNarrowElements = 1024;  // weights from here on are kept narrow
+
+// Control flow is not a value. Quantized weights are multiplied only once they are packed.
 bool may_fold(const Node& n) {
-  static constexpr std::array kNever = {"If", "Loop", "Scan", "SequenceMap", "DequantizeLinear"};
-  return !is_random(n) && std::find(kNever.begin(), kNever.end(), n.op) == kNever.end();
+  static constexpr std::array kNever = {"If", "Loop", "Scan", "SequenceMap"};
+  return !is_random(n) && n.get_int("quantized", 0) == 0 && std::find(kNever.begin(), kNever.end(), n.op) == kNever.end();
+}
+
+// Does node n use operand t, widened from `filter`, in a way that lets it stay narrow? A convolution takes a BatchNormalization into its weights
+// first.
+bool takes_narrow(const Graph& g, const Uses& uses, const Node& n, TensorId t, const Constant& filter) {
+  if (n.is("Transpose")) return true;
+  if (n.is("Gather")) return n.inputs[0] == t;
+  if (n.is("MatMul") || n.is("Gemm")) return n.inputs[1] == t && n.inputs[0] != t;
+  if (n.op != "Conv" || n.inputs[1] != t || filter.elements() != filter.dims[0] * filter.dims[1]) return false;
+  for (int c : uses.consumers[static_cast<size_t>(n.outputs[0])])
+    if (g.nodes[static_cast<size_t>(c)].is("BatchNormalization")) return false;
+  return true;
+}
+
+bool is_widened_half(const Graph& g, const Node& n) {
+  if (!n.is("Cast") || !g.info(n.inputs[0]).constant || g.info(n.outputs[0]).dtype != DType::F32) return false;
+  const Constant& c = *g.info(n.inputs[0]).constant;
+  return (c.dtype == DType::F16 || c.dtype == DType::BF16) && c.dims.size() >= 2 && c.elements() >= kNarrowElements;
+}
+
+// Nodes that widen weights for those that could do so themselves. Of quantized ones passes/expand_quantization.cpp says
+// what becomes of the others.
+std::vector<bool> widening_nodes(const Graph& g) {
+  std::vector<bool> out(g.nodes.size());
+  std::optional<Uses> uses;
+  for (size_t i = 0; i < g.nodes.size(); i++) {
+    const Node& n = g.nodes[i];
+    out[i] = n.is("DequantizeLinear");
+    if (!is_widened_half(g, n)) continue;
+    if (!uses) uses.emplace(g);
+    const TensorId t = n.outputs[0];
+    const Constant& weights = *g.info(n.inputs[0]).constant;
+    const auto& consumers = uses->consumers[static_cast<size_t>(t)];
+    out[i] = !uses->is_output[static_cast<size_t>(t)] &&
+             std::all_of(consumers.begin(), consumers.end(),
+                         [&](int c) { return takes_narrow(g, *uses, g.nodes[static_cast<size_t>(c)], t, weights); });
+  }
+  return out;
 }
 
 template <class T>
@@ -84,11 +123,12 @@ bool fold_node(Graph& g, const Node& n) {
 
 }  // namespace
 
-bool fold_constants(Graph& graph) {
+bool fold_constants(Graph& graph, bool narrow_too) {
   size_t kept = 0, count = graph.nodes.size();
+  const std::vector<bool> keep = narrow_too ? std::vector<bool>(count) : widening_nodes(graph);
   for (size_t i = 0; i < count; i++) {
     Node& n = graph.nodes[i];
-    if (may_fold(n) && fold_node(graph, n)) continue;
+    if (!keep[i] && may_fold(n) && fold_node(graph, n)) continue;
     if (kept != i) graph.nodes[kept] = std::move(n);
     kept++;
   }

@@ -18,11 +18,11 @@ using Handle = Editor::Handle;
 int row_operand(const Editor& e, const Node& n) {
   if (n.outputs.size() != 1 || !e.info(n.outputs[0]).shape) return -1;
   const Shape& out = *e.info(n.outputs[0]).shape;
-  if (n.is("Gemm") || n.is("MatMul")) {
+  if (n.is("Gemm") || n.is("MatMul") || n.is("MatMul", "ingot")) {
     const auto& w = e.info(n.inputs[1]).shape;
     const auto& a = e.info(n.inputs[0]).shape;
     if (!w || !a || w->size() != 2 || a->size() < 2 || n.get_int("transA", 0) != 0) return -1;
-    if (n.has_input(2)) {
+    if (n.is("Gemm") && n.has_input(2)) {
       const auto& c = e.info(n.inputs[2]).shape;
       if (!c || (c->size() > 1 && !(*c)[0].is(1)) || c->size() > 2) return -1;  // one bias for all rows
     }

@@ -12,6 +12,7 @@ struct SimplifyRule {
 };
 
 std::span<const SimplifyRule> simplify_elementwise_rules();
+std::span<const SimplifyRule> simplify_narrow_rules();
 std::span<const SimplifyRule> simplify_quantize_rules();
 std::span<const SimplifyRule> simplify_shape_rules();
 std::span<const SimplifyRule> simplify_transpose_rules();

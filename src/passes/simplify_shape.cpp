@@ -158,7 +158,7 @@ bool is_fixed(const Editor& e, TensorId t, int depth = 0) {
 }
 
 // f(Gather(table, i), c) -> Gather(f(table, c), i) for a constant table and c along a row: f is then computed once,
-// when the model is compiled.
+// when the model is compiled. Not where that would widen the table.
 bool elementwise_of_gather(Editor& e, Handle h) {
   const Node& n = e.node(h);
   const TensorId table = n.inputs[0], rows = n.outputs[0];
@@ -176,6 +176,7 @@ bool elementwise_of_gather(Editor& e, Handle h) {
     if (t == rows) t = table;
   }
   if (!same_shape(e.info(f.outputs[0]), e.info(rows))) return false;
+  if (bits(e.info(f.outputs[0]).dtype) > bits(e.info(table).dtype)) return false;
   const Node gather = n;
   TensorId mapped = e.emit(f, f.op, std::move(inputs), f.attrs, e.info(f.outputs[0]).dtype, shape);
   e.replace(user,

@@ -11,66 +11,140 @@
 #include "ops/conv.h"
 #include "ops/quantized_product.h"
 #include "planner/pack_i8.h"
+#include "planner/pack_narrow.h"
 
 namespace ingot {
 namespace {
 
 using kernel::ConvParams;
 
-// One constant to be packed: how large it becomes and how each of its independent parts is filled.
+// One constant to be packed: what it becomes and how each of its independent parts is filled.
 struct Packing {
   int64_t panel = 0;
-  int64_t floats = 0, parts = 0;
-  std::function<void(float* to, const float* from, int64_t part)> pack;
+  DType dtype = DType::F32;
+  int64_t elements = 0, parts = 0;
+  std::function<void(std::byte* to, int64_t part)> pack;
+  std::map<std::string, int64_t> attrs = {};  // of narrow panels
 };
 
-Packing pack_matrix(int64_t k, int64_t n, int64_t row_stride, int64_t col_stride) {
+// The elements of a constant as f32: where they are, or widened.
+std::shared_ptr<const float> wide(const ConstantPtr& c) {
+  if (c->dtype == DType::F32) return {c, c->as<float>().data()};
+  const auto floats = std::make_shared<std::vector<float>>(as_floats(c->dtype, c->bytes.data(), c->elements()));
+  return {floats, floats->data()};
+}
+// Scales or zero points, one of which stands for `count`.
+std::shared_ptr<const std::vector<float>> parameters(const Graph& g, TensorId t, size_t count) {
+  if (t == kNoTensor) return nullptr;
+  const Constant& c = *g.info(t).constant;
+  auto out = std::make_shared<std::vector<float>>(as_floats(c.dtype, c.bytes.data(), c.elements()));
+  if (out->size() == 1) out->resize(count, out->front());
+  return out;
+}
+
+Packing pack_floats(const ConstantPtr& c, int64_t k, int64_t n, int64_t row, int64_t col) {
   const int64_t panel = kernel::gemm_panel(n);
-  return {panel, kernel::packed_floats(k, n, panel), kernel::div_up(n, panel),
-          [=](float* to, const float* from, int64_t part) {
-            kernel::pack_b(to, from, k, n, row_stride, col_stride, panel, part, part + 1);
+  return {panel, DType::F32, kernel::packed_floats(k, n, panel), kernel::div_up(n, panel),
+          [=](std::byte* to, int64_t part) {
+            kernel::pack_b(reinterpret_cast<float*>(to), c->as<float>().data(), k, n, row, col, panel, part, part + 1);
           }};
 }
 
-Packing pack_filter(const Node& node, const std::vector<int64_t>& w) {
+Packing pack_narrow(const NarrowMatrix& m, ConstantPtr keep) {
+  const NarrowPacking packing = narrow_packing(m);
+  const kernel::NarrowPanels& layout = packing.layout;
+  return {layout.panel, DType::U8, kernel::narrow_bytes(layout, m.n), kernel::div_up(m.n, layout.panel),
+          [=](std::byte* to, int64_t part) { pack_narrow_panel(m, packing, to, part), (void)keep; },
+          {{"packed_type", layout.type},
+           {"packed_block", layout.block},
+           {"packed_zeros", layout.zeros},
+           {"packed_zero", packing.zero}}};
+}
+
+bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
+
+Packing pack_matrix(const ConstantPtr& c, int64_t k, int64_t n, int64_t row, int64_t col) {
+  if (!is_half(c->dtype)) return pack_floats(c, k, n, row, col);
+  return pack_narrow({.k = k, .n = n, .row = row, .col = col, .dtype = c->dtype, .values = c->bytes.data()}, c);
+}
+
+Packing pack_filter(const Node& node, const ConstantPtr& c) {
+  const std::vector<int64_t>& w = c->dims;
   const int64_t groups = node.get_int("group", 1);
   const Window window = window_of(node, w.size() - 2, {w.begin() + 2, w.end()});
   const ConvForm form = conv_form(window, groups, w);
-  if (form == ConvForm::Matrix) return pack_matrix(w[1], w[0], 1, w[1]);
+  if (form == ConvForm::Matrix) return pack_matrix(c, w[1], w[0], 1, w[1]);
   const ConvParams p = conv_weights_params(window, groups, w);
+  const auto from = wide(c);
   if (form == ConvForm::Depthwise)
-    return {1, kernel::conv_taps(p) * p.out_channels, 1,
-            [=](float* to, const float* from, int64_t) { kernel::conv_pack_depthwise(to, from, p); }};
-  return {p.panel, kernel::conv_packed_floats(p), kernel::conv_panels(p),
-          [=](float* to, const float* from, int64_t part) { kernel::conv_pack_weights(to, from, p, part, part + 1); }};
+    return {1, DType::F32, kernel::conv_taps(p) * p.out_channels, 1, [=](std::byte* to, int64_t) {
+              kernel::conv_pack_depthwise(reinterpret_cast<float*>(to), from.get(), p);
+            }};
+  return {p.panel, DType::F32, kernel::conv_packed_floats(p), kernel::conv_panels(p),
+          [=](std::byte* to, int64_t part) {
+            kernel::conv_pack_weights(reinterpret_cast<float*>(to), from.get(), p, part, part + 1);
+          }};
+}
+
+// B of an ingot.MatMul that has scales (ops/matmul.cpp).
+std::optional<Packing> pack_quantized(const Graph& g, const Node& node, const ConstantPtr& c) {
+  if (node.inputs.size() < 3 || !g.info(node.inputs[2]).constant) return std::nullopt;
+  const TensorId zero = node.has_input(3) ? node.inputs[3] : kNoTensor;
+  if (zero != kNoTensor && !g.info(zero).constant) return std::nullopt;
+  const auto& dims = c->dims;
+  const bool transposed = node.get_int("transB", 0) != 0, per_tensor = g.info(node.inputs[2]).constant->elements() == 1;
+  const int64_t given = node.get_int("b_axis", 1), axis = given < 0 ? given + 2 : given;
+  const bool along_k = (axis == 0) != transposed;
+  NarrowMatrix m{.k = dims[transposed ? 1 : 0], .n = dims[transposed ? 0 : 1], .dtype = c->dtype};
+  m.row = transposed ? 1 : m.n;
+  m.col = transposed ? m.k : 1;
+  m.values = c->bytes.data();
+  m.scale = parameters(g, node.inputs[2], 1);
+  m.zero = parameters(g, zero, m.scale->size());
+  m.block = node.get_int("b_block", 0);
+  if (m.block == 0) {
+    m.block = along_k && !per_tensor ? 1 : 0;
+    m.s_group = m.block;
+    m.s_column = along_k || per_tensor ? 0 : 1;
+  } else if (along_k) {
+    m.s_group = transposed ? 1 : m.n;
+    m.s_column = transposed ? kernel::div_up(m.k, m.block) : 1;
+  } else {
+    return std::nullopt;
+  }
+  return pack_narrow(m, c);
 }
 
 std::optional<Packing> packing_of(const Graph& g, const Node& node) {
   const bool ours = node.domain.empty() || node.domain == "ingot";
   if (!ours || node.has("packed") || !node.has_input(1)) return std::nullopt;
   const ConstantPtr& c = g.info(node.inputs[1]).constant;
-  if (!c || c->dtype != DType::F32 || c->elements() == 0) return std::nullopt;
+  if (!c || c->elements() == 0) return std::nullopt;
   const auto& dims = c->dims;
-  if ((node.op == "MatMul" || node.op == "Gemm") && dims.size() == 2) {
-    if (node.get_int("transB", 0)) return pack_matrix(dims[1], dims[0], 1, dims[1]);
-    return pack_matrix(dims[0], dims[1], dims[1], 1);
-  }
-  if (node.op == "Conv" && dims.size() >= 3) return pack_filter(node, dims);
+  const bool product = (node.op == "MatMul" || node.op == "Gemm") && dims.size() == 2;
+  if (product && node.get_int("quantized", 0)) return pack_quantized(g, node, c);
+  if (c->dtype != DType::F32 && !is_half(c->dtype)) return std::nullopt;
+  if (product && node.get_int("transB", 0)) return pack_matrix(c, dims[1], dims[0], 1, dims[1]);
+  if (product) return pack_matrix(c, dims[0], dims[1], dims[1], 1);
+  if (node.op == "Conv" && dims.size() >= 3) return pack_filter(node, c);
   return std::nullopt;
 }
 
 // What makes two packings of one constant the same.
 using Key = std::pair<TensorId, std::string>;
 Key key_of(const Node& node, const Packing& p) {
-  const bool conv = node.op == "Conv";
+  const bool conv = node.op == "Conv", quantized = node.get_int("quantized", 0) != 0;
   const int64_t variant = conv ? node.get_int("group", 1) : node.get_int("transB", 0);
-  return {node.inputs[1], fmt::format("{} {} {} {}", conv, variant, p.panel, p.floats)};
+  std::string key = fmt::format("{} {} {} {}", conv, variant, p.panel, p.elements);
+  if (quantized)
+    key += fmt::format(" {} {} {} {}", node.inputs[2], node.has_input(3) ? node.inputs[3] : kNoTensor,
+                       node.get_int("b_axis", 1), node.get_int("b_block", 0));
+  return {node.inputs[1], key};
 }
 
 struct Job {
   Packing packing;
-  const float* from;
-  float* to;
+  std::byte* to;
 };
 
 // work(0), ... work(count - 1), shared out to the cores; a thread is worth starting for `grain` of them.
@@ -91,7 +165,7 @@ void run(const std::vector<Job>& jobs) {
   for (const Job& j : jobs)
     for (int64_t p = 0; p < j.packing.parts; p++) parts.emplace_back(&j, p);
   share_out(parts.size(), 64, [&](size_t i) {
-    parts[i].first->packing.pack(parts[i].first->to, parts[i].first->from, parts[i].second);
+    parts[i].first->packing.pack(parts[i].first->to, parts[i].second);
   });
 }
 
@@ -240,11 +314,14 @@ void pack_weights(Graph& g) {
     auto [it, fresh] = done.try_emplace(key_of(node, *packing), kNoTensor);
     if (fresh) {
       std::byte* data = nullptr;
-      ConstantPtr packed = make_constant(DType::F32, {packing->floats}, &data);
+      ConstantPtr packed = make_constant(packing->dtype, {packing->elements}, &data);
       it->second = g.add_constant(g.fresh_name(g.tensor(weight).name + ".packed"), packed);
-      jobs.push_back({*packing, original->as<float>().data(), reinterpret_cast<float*>(data)});
+      jobs.push_back({*packing, data});
     }
     node.inputs[1] = it->second;
+    for (const auto& [attr, value] : packing->attrs) node.attrs[attr] = value;
+    if (node.get_int("quantized", 0))  // scales lie in the panels
+      for (size_t i = 2; i < std::min<size_t>(4, node.inputs.size()); i++) node.inputs[i] = kNoTensor;
     node.attrs["packed"] = packing->panel;
     node.attrs["packed_shape"] = original->dims;
   }

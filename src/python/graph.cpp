@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "passes/autocast.h"
 
 namespace ingot::python {
 namespace {
@@ -67,14 +68,20 @@ std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOpt
     } else {
       self->graph_ = load_model(path, options);
       if (!std::filesystem::is_directory(path)) optimise(*self->graph_, options, &self->report_);
-      self->inputs_ = input_ports(*self->graph_);
-      self->outputs_ = output_ports(*self->graph_);
     }
   }
-  for (const auto* ports : {&self->inputs_, &self->outputs_})
-    for (const Port& p : *ports) self->plain_ &= p.form == Form::Tensor && p.dtype != DType::String;
-  self->name_ports();
+  self->read_ports();
   return self;
+}
+
+void PyGraph::read_ports() {
+  if (graph_) {
+    inputs_ = input_ports(*graph_);
+    outputs_ = output_ports(*graph_);
+  }
+  for (const auto* ports : {&inputs_, &outputs_})
+    for (const Port& p : *ports) plain_ &= p.form == Form::Tensor && p.dtype != DType::String;
+  name_ports();
 }
 
 // Names as interned Python strings: dictionaries then find them by address.
@@ -226,6 +233,21 @@ nb::object PyGraph::dump_tensors(const std::vector<std::string>& names, nb::hand
   nb::dict result;
   for (size_t i = 0; i < names.size(); i++) result[names[i].c_str()] = to_python(found[i]);
   return result;
+}
+
+std::unique_ptr<PyGraph> PyGraph::autocast(const std::string& precision) const {
+  const Graph& g = graph("graph to cast");
+  auto out = std::make_unique<PyGraph>();
+  out->path_ = path_;
+  out->options_ = options_;
+  out->session_options_ = session_options_;
+  out->report_ = report_;
+  {
+    nb::gil_scoped_release unlocked;
+    out->graph_ = std::make_shared<Graph>(ingot::autocast(g, precision));
+  }
+  out->read_ports();
+  return out;
 }
 
 void PyGraph::save(const std::string& folder) const {

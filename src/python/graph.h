@@ -33,6 +33,8 @@ class PyGraph {
   nb::object inference(nb::handle inputs);
   nb::object call(const nb::args&, const nb::kwargs&);
   nb::object dump_tensors(const std::vector<std::string>& names, nb::handle inputs);
+  // A new graph in a lower precision (passes/autocast.h).
+  std::unique_ptr<PyGraph> autocast(const std::string& precision) const;
   void save(const std::string& folder) const;
   void emit(const std::string& path) const;
   std::string yaml() const;
@@ -41,6 +43,7 @@ class PyGraph {
 
  private:
   struct Inputs;
+  void read_ports();
   void name_ports();
   Session& session();
   const Graph& graph(const char* what) const;

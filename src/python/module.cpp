@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/fma_peak.h"
+#include "cli/read_bandwidth.h"
 #include "cli/version.h"
 #include "python/arrays.h"
 #include "python/graph.h"
@@ -139,6 +140,10 @@ NB_MODULE(_ingot, m) {
                    "collections.abc.Sequence[typing.Any] | "
                    "collections.abc.Mapping[str, typing.Any]) -> dict[str, typing.Any]"),
            "Runs the model and returns the values of any of its tensors, also those inside.")
+      .def("autocast", &PyGraph::autocast, "precision"_a, nb::sig("def autocast(self, precision: str) -> Graph"),
+           "The same model in a lower precision, as a new graph. bf16, fp16, int8-weights, int4-weights: weights are\n"
+           "stored in fewer bits and computed with in fp32. int8: products of 8-bit integers, the inputs of each\n"
+           "quantized as they come.")
       .def(
           "save", [](const PyGraph& g, nb::handle folder) { g.save(file_path(folder)); }, "folder"_a,
           nb::sig("def save(self, folder: str | os.PathLike[str]) -> None"),
@@ -167,4 +172,6 @@ NB_MODULE(_ingot, m) {
   add_quantizer(m);
   m.def("fma_peak", &fma_peak, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
         "fp32 multiply-adds per second this core does now, in units of 1e9; 0 without AVX2 and FMA.");
+  m.def("read_bandwidth", &read_bandwidth, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
+        "Bytes per second this core reads from memory now, in units of 1e9.");
 }

@@ -1,0 +1,63 @@
+"""GPT-2 writing one token after 128: what it costs to stream the weights, by the bits they are stored in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+from engines import onnxruntime_engine
+from models import gpt2_inputs, gpt2_path
+from timing import interleave
+
+import ingot
+from ingot._ingot import read_bandwidth
+
+if TYPE_CHECKING:
+    from engines import Run
+
+PRECISIONS = ("fp32", "bf16", "int8-weights", "int4-weights", "int8")
+
+
+def streamed_bytes(graph: ingot.Graph) -> int:
+    """Weights that every token reads: all constants but those a Gather picks rows from."""
+    text = yaml.safe_load(graph.yaml)
+    tables = {node["input"][0] for node in text["operator"].values() if node["type"] == "Gather"}
+    used = {name for node in text["operator"].values() for name in node["input"] if node["type"] != "Gather"}
+    tables -= used
+    return sum(t["location"][1] for name, t in text["tensors"].items() if "location" in t and name not in tables)
+
+
+def decode(threads: int, rounds: int) -> dict[str, Any]:
+    inputs = gpt2_inputs()
+    shapes = {name: list(array.shape) for name, array in inputs.items()}
+    wide = ingot.compile(gpt2_path(), threads=threads, shapes=shapes)
+    arrays = [inputs[port.name] for port in wide.inputs]
+    runs: dict[str, Run] = {}
+    megabytes: dict[str, float] = {}
+    for precision in PRECISIONS:
+        graph = wide if precision == "fp32" else wide.autocast(precision)
+        megabytes[precision] = streamed_bytes(graph) * 1e-6
+
+        def run(graph: ingot.Graph = graph) -> list[Any]:
+            return list(graph.inference(arrays).values())
+
+        runs[precision] = run
+    runs["onnxruntime fp32"] = onnxruntime_engine(gpt2_path(), inputs, threads)
+    megabytes["onnxruntime fp32"] = megabytes["fp32"]
+    bandwidth = read_bandwidth(0.5)
+    timings = interleave(runs, rounds=rounds, pause=0.03 if threads > 1 else 0)
+    bandwidth = max(bandwidth, read_bandwidth(0.5))
+    exact = runs["fp32"]()[0]
+    rows = {}
+    for name, run in runs.items():
+        seconds = timings[name].wall_min
+        rows[name] = {
+            "ms_per_token": seconds * 1e3,
+            "weights_mb": megabytes[name],
+            "gb_per_s": megabytes[name] * 1e-3 / seconds,
+            "share_of_bandwidth": megabytes[name] * 1e-3 / seconds / bandwidth,
+            "faster_than_fp32": timings["fp32"].wall_min / seconds,
+            "error": float(np.abs(run()[0] - exact).max() / np.abs(exact).max()),
+        }
+    return {"threads": threads, "read_gb_per_s": bandwidth, "precisions": rows}

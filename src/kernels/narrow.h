@@ -1,0 +1,135 @@
+// Panels (kernels/pack.h) of weights that are stored in fewer bits than a float and widened where they are used:
+//   b[k][n] = narrow[k][n]                                                  bf16, f16
+//   b[k][n] = scale[k / block][n] * (narrow[k][n] - zero[k / block][n])     8- and 4-bit integers
+// A panel is a sequence of groups of `block` rows, each followed by its scales and, where they differ, its zero points:
+//   rows of the group | float scale[panel] | float zero[panel]
+// so a product streams it from start to end. bf16 and f16 are one group without scales; a scale per column is one group
+// of K rows. All groups of a panel take the same number of bytes.
+//
+// 4-bit numbers are unsigned and stand in 32-bit words, one for each column: number k % 8 of a word is in bits
+// [4 (k % 8), ...). Masked where it stands it is a multiple of 16^(k % 8), which the other factor makes up for, so that
+// a weight costs one `and` and one conversion. A group of them has a multiple of 8 rows; rows past its end are 0.
+#pragma once
+#include "kernels/half.h"
+#include "kernels/pack.h"
+
+namespace ingot::kernel {
+
+enum PanelType : int64_t { kPanelF32 = 0, kPanelBF16 = 1, kPanelF16 = 2, kPanelI8 = 3, kPanelU4 = 4 };
+
+// Elements of a panel as the register tile reads them.
+struct Bf16 {
+  uint16_t bits;
+};
+struct F16 {
+  uint16_t bits;
+};
+INGOT_INLINE VF widen(const float* p) { return load(p); }
+INGOT_INLINE VF widen(const Bf16* p) { return bf16_to_f32(load(reinterpret_cast<const uint16_t*>(p))); }
+INGOT_INLINE VF widen(const F16* p) { return f16_to_f32(load(reinterpret_cast<const uint16_t*>(p))); }
+INGOT_INLINE VF widen(const int8_t* p) { return __builtin_convertvector(__builtin_convertvector(load(p), VI), VF); }
+
+inline constexpr int kNibbles = 8;  // in a word
+
+struct NarrowPanels {
+  int64_t type, panel, k;
+  int64_t block;  // rows of a group; at least k: there is one
+  int64_t zeros;  // 1: each group has zero points of its own
+};
+INGOT_INLINE bool has_scales(int64_t type) { return type == kPanelI8 || type == kPanelU4; }
+INGOT_INLINE int64_t narrow_groups(const NarrowPanels& n) { return max_of(1, div_up(n.k, n.block)); }
+// Rows that a group has room for.
+INGOT_INLINE int64_t narrow_group_rows(const NarrowPanels& n) {
+  int64_t rows = min_of(n.block, n.k);
+  return n.type == kPanelU4 ? div_up(rows, kNibbles) * kNibbles : rows;
+}
+INGOT_INLINE int64_t narrow_row_bytes(const NarrowPanels& n) {
+  return n.type == kPanelU4 ? n.panel / 2 : n.type == kPanelI8 ? n.panel : 2 * n.panel;
+}
+INGOT_INLINE int64_t narrow_group_bytes(const NarrowPanels& n) {
+  int64_t numbers = has_scales(n.type) ? n.panel * (n.zeros ? 2 : 1) : 0;
+  return narrow_group_rows(n) * narrow_row_bytes(n) + numbers * int64_t(sizeof(float));
+}
+INGOT_INLINE int64_t narrow_panel_bytes(const NarrowPanels& n) { return narrow_groups(n) * narrow_group_bytes(n); }
+INGOT_INLINE int64_t narrow_bytes(const NarrowPanels& n, int64_t columns) {
+  return div_up(columns, n.panel) * narrow_panel_bytes(n);
+}
+
+// One group of a panel.
+struct NarrowGroup {
+  const char* rows;
+  const float* scale;
+  const float* zero;  // null: that of the whole matrix
+};
+INGOT_INLINE NarrowGroup narrow_group(const NarrowPanels& n, const char* panel, int64_t group) {
+  const char* rows = panel + group * narrow_group_bytes(n);
+  const float* scale = reinterpret_cast<const float*>(rows + narrow_group_rows(n) * narrow_row_bytes(n));
+  return {rows, scale, n.zeros ? scale + n.panel : nullptr};
+}
+
+// The rows of a slice that lie in one group: [from, from + count) of the group.
+struct NarrowRun {
+  int64_t group, from, count;
+};
+INGOT_INLINE NarrowRun narrow_run(const NarrowPanels& n, int64_t k, int64_t end) {
+  int64_t group = k / n.block, from = k - group * n.block;
+  return {group, from, min_of(n.block - from, end - k)};
+}
+
+template <int NR, class T>
+INGOT_INLINE void expand_rows(float* dst, const T* src, int64_t rows, const VF* scale, const VF* zero) {
+  for (int64_t k = 0; k < rows; k++)
+    INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
+      VF v = widen(src + k * NR + j * kLanes);
+      store(dst + k * NR + j * kLanes, scale ? (v - zero[j]) * scale[j] : v);
+    }
+}
+
+// Rows [from, from + rows) of a group of 4-bit numbers.
+template <int NR>
+INGOT_INLINE void expand_nibbles(float* dst, const uint32_t* words, int64_t from, int64_t rows, const VF* scale,
+                                 const VF* zero) {
+  for (int64_t k = from; k < from + rows; k++)
+    INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
+      VU word = load(words + k / kNibbles * NR + j * kLanes);
+      VI number = __builtin_bit_cast(VI, word >> uint32_t(k % kNibbles * 4) & 15u);
+      store(dst + (k - from) * NR + j * kLanes, (__builtin_convertvector(number, VF) - zero[j]) * scale[j]);
+    }
+}
+
+// Rows [k0, k0 + len) of a panel as floats, [len][NR]. zero_of_all: the zero point where groups have none.
+template <int NR>
+INGOT_INLINE void expand_panel(float* dst, const NarrowPanels& n, const char* panel, int64_t k0, int64_t len,
+                               float zero_of_all) {
+  if (n.type == kPanelBF16) return expand_rows<NR>(dst, reinterpret_cast<const Bf16*>(panel) + k0 * NR, len, nullptr, nullptr);
+  if (n.type == kPanelF16) return expand_rows<NR>(dst, reinterpret_cast<const F16*>(panel) + k0 * NR, len, nullptr, nullptr);
+  for (int64_t k = k0; k < k0 + len;) {
+    NarrowRun run = narrow_run(n, k, k0 + len);
+    NarrowGroup group = narrow_group(n, panel, run.group);
+    VF scale[NR / kLanes], zero[NR / kLanes];
+    INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
+      scale[j] = load(group.scale + j * kLanes);
+      zero[j] = group.zero ? load(group.zero + j * kLanes) : VF(zero_of_all);
+    }
+    float* to = dst + (k - k0) * NR;
+    if (n.type == kPanelI8)
+      expand_rows<NR>(to, reinterpret_cast<const int8_t*>(group.rows) + run.from * NR, run.count, scale, zero);
+    else
+      expand_nibbles<NR>(to, reinterpret_cast<const uint32_t*>(group.rows), run.from, run.count, scale, zero);
+    k += run.count;
+  }
+}
+
+// What the other factor of number k of a word is multiplied by.
+INGOT_INLINE float nibble_weight(int64_t k) {
+  int64_t place = k % kNibbles;
+  return place == kNibbles - 1 ? 1.f : 1.f / float(int64_t(1) << 4 * place);
+}
+// The numbers in one place of each word, multiplied by the inverse of nibble_weight.
+template <int Place>
+INGOT_INLINE VF numbers_at(VU words) {
+  VU numbers = Place == kNibbles - 1 ? words >> 28u : words & (15u << 4 * Place);
+  return __builtin_convertvector(__builtin_bit_cast(VI, numbers), VF);
+}
+
+}  // namespace ingot::kernel
