@@ -50,6 +50,7 @@ int64_t byte_size(DType, int64_t elements);
 
 bool is_float(DType);    // F16, BF16, F32, F64 and the 8/4-bit floats
 bool is_integer(DType);  // signed and unsigned integers, not Bool
+inline bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
 bool is_signed(DType);
 
 }  // namespace ingot

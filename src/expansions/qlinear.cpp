@@ -9,8 +9,6 @@ namespace {
 
 constexpr size_t kA = 0, kAScale = 1, kAZero = 2, kB = 3, kBScale = 4, kBZero = 5, kYScale = 6, kYZero = 7, kBias = 8;
 
-bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
-
 // One number for each row, or for each channel, as a tensor that broadcasts to the result.
 TensorId with_ones(Expander& e, TensorId t, int64_t behind) {
   if (e.rank(t) != 1 || e.shape(t)[0].is(1) || behind == 0) return t;

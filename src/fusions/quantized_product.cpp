@@ -16,8 +16,6 @@ using Handle = Editor::Handle;
 
 constexpr int64_t kF32 = static_cast<int64_t>(DType::F32);
 
-bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
-
 // What is to be rewritten: the operands, the axis of B along which its results lie, and how many axes of one stand
 // behind a number per column where it meets the result.
 struct Product {

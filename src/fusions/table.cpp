@@ -13,8 +13,6 @@ using Handle = Editor::Handle;
 constexpr std::array kDear = {"div(",      "exp(",      "log(",  "erf(",  "tanh(", "sigmoid(", "gelu(", "gelu_tanh(", "silu(",
                               "softplus(", "softsign(", "mish(", "sqrt(", "sin(",  "cos(",     "pow(",  "elu("};
 
-bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
-
 std::string tabulate(Editor& e, Handle h) {
   const Node n = e.node(h);
   if (n.inputs.size() != 1 || n.outputs.size() != 1) return "more than one operand or result";

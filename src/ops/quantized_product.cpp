@@ -25,8 +25,6 @@ using kernel::GemmI8Params;
 
 constexpr size_t kA = 0, kB = 1, kAZero = 2, kBZero = 3, kFirstExtra = 4;
 
-bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
-
 Shape b_shape(const InferContext& ctx) {
   return ctx.node.has("packed") ? to_shape(ctx.node.get_ints("packed_shape")) : ctx.shape(kB);
 }

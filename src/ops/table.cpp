@@ -6,8 +6,6 @@
 namespace ingot {
 namespace {
 
-bool is_byte(DType t) { return t == DType::U8 || t == DType::I8; }
-
 void infer(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(1));
   ctx.require(is_byte(ctx.dtype(0)) && is_byte(ctx.dtype(1)), "x is {} and the table {}, expected u8 or i8",

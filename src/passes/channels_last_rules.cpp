@@ -153,11 +153,10 @@ std::optional<LayoutMove> layout_move(const Editor& e, const Node& n) {
   const size_t rank = x.shape->size();
   LayoutMove m{.rank = rank, .operands = {0}};
   const bool f32 = x.dtype == DType::F32;
-  const bool byte = x.dtype == DType::U8 || x.dtype == DType::I8;
   if ((n.op == "Conv" && f32) || n.op == "ConvInteger") {
     m.wants = true;
     m.rewrite = rewrite_conv;
-  } else if (n.op == "MaxPool" && n.outputs.size() == 1 && (f32 || byte)) {
+  } else if (n.op == "MaxPool" && n.outputs.size() == 1 && (f32 || is_byte(x.dtype))) {
     m.rewrite = set_channels_last;
   } else if (n.op == "AveragePool" && f32) {
     m.rewrite = set_channels_last;
