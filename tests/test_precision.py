@@ -169,7 +169,9 @@ def test_matmul_nbits(save: Save, bits: int, block: int, zeros: str) -> None:
     found = graph.inference(feed)["y"]
     if bits == 8 and zeros == "float":  # onnxruntime has none
         scale, zero = (np.repeat(weights[name], block, axis=1)[:, :k].astype(np.float64) for name in ("s", "z"))
-        expected = feed["x"] @ ((weights["b"].reshape(n, -1)[:, :k] - zero) * scale).T + (weights["bias"] if bias else 0)
+        expected = feed["x"] @ ((weights["b"].reshape(n, -1)[:, :k] - zero) * scale).T + (
+            weights["bias"] if bias else 0
+        )
     else:
         expected = onnxruntime(model, feed)[0]
     assert relative(found, expected) < 1e-5
@@ -186,7 +188,7 @@ def test_matmul_nbits_refuses_g_idx(save: Save) -> None:
     )
     model = make_model([node], [("x", F32, [1, 32])], [("y", F32, [1, 4])], weights)
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    with pytest.raises(ingot.UnsupportedError, match="mul.*g_idx"):
+    with pytest.raises(ingot.UnsupportedError, match=r"mul.*g_idx"):
         ingot.compile(save(model))
 
 

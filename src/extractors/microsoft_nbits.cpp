@@ -84,10 +84,9 @@ void matmul_nbits(Rewriter& r) {
     if (r.node.has_input(i) && !r.value(r.node.inputs[i])) return;  // expansions/microsoft.cpp takes it
   const ConstantPtr b = r.value(r.need_input(1)), scale = r.value(r.need_input(2));
   require_bytes(r, *b, s.n * s.blocks * (s.block * s.bits / 8), "B");
-  std::vector<TensorId> inputs = {r.need_input(0),
-                                  r.constant(rows_of(*b, s, s.blocks * s.block * s.bits / 8, s.k), "weights"),
-                                  r.constant(numbers_of(r, *scale, s, "scales"), "scale"),
-                                  r.constant(zero_points(r, s), "zero")};
+  std::vector<TensorId> inputs = {
+      r.need_input(0), r.constant(rows_of(*b, s, s.blocks * s.block * s.bits / 8, s.k), "weights"),
+      r.constant(numbers_of(r, *scale, s, "scales"), "scale"), r.constant(zero_points(r, s), "zero")};
   const bool half = scale->dtype != DType::F32;
   auto cast = [&](TensorId t, DType to) { return r.emit("Cast", {t}, {{"to", static_cast<int64_t>(to)}}); };
   if (half) inputs[0] = cast(inputs[0], DType::F32);

@@ -16,7 +16,8 @@ using Handle = Editor::Handle;
 
 bool channels_first_operand(const Editor& e, TensorId t, const Shape& out, EpilogueTypes types) {
   const TensorInfo& info = e.info(t);
-  if ((types == EpilogueTypes::kF32 && info.dtype != DType::F32) || !info.shape || info.shape->size() > out.size()) return false;
+  if ((types == EpilogueTypes::kF32 && info.dtype != DType::F32) || !info.shape || info.shape->size() > out.size())
+    return false;
   if (product(*info.shape).is(1)) return true;
   Shape s = padded_shape(*info.shape, out.size());
   if (same_shape(s, out)) return true;

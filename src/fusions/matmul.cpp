@@ -79,8 +79,8 @@ std::string fuse(Editor& e, Handle h) {
   region.define(y, region.operand(y));  // x0
   if (n.is("Gemm") && !add_gemm_terms(e, n, o, region)) return "C is not a scalar, row, column or matrix of the result";
   const EpilogueTypes types = integer ? EpilogueTypes::kAny : EpilogueTypes::kF32;
-  Epilogue epilogue = grow_epilogue(e, y, std::move(region), types,
-                                    [&](TensorId t) { return row_column_operand(e, t, out, types); });
+  Epilogue epilogue =
+      grow_epilogue(e, y, std::move(region), types, [&](TensorId t) { return row_column_operand(e, t, out, types); });
 
   Node fused{.op = integer ? n.op : "MatMul", .domain = "ingot", .name = n.name, .inputs = {o.a, o.b}};
   if (ours) fused.attrs = n.attrs;

@@ -105,7 +105,9 @@ INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_
   s.last_tile = s.tiling.count * (block + 1) / p.m_blocks;
   int64_t slices = max_of(1, div_up(p.k, p.k_slice));
   int64_t row_bytes = p.b_type == kPanelF32 ? NR * int64_t(sizeof(float)) : narrow_row_bytes(gemm_narrow(p));
-  int64_t lines = p.b_packed ? prefetch_lines(row_bytes, s.tiling.count / p.m_blocks) : 0;
+  // A panel that is read once is one stream, which the processor prefetches better by itself.
+  bool reused = s.last_tile - s.first_tile > 1;
+  int64_t lines = p.b_packed && reused ? prefetch_lines(row_bytes, s.tiling.count / p.m_blocks) : 0;
   for (int64_t i = 0; i < slices; i++) {
     s.k0 = i * p.k_slice;
     s.len = p.k % p.k_slice == 0 ? min_of(p.k_slice, p.k) : min_of(p.k_slice, p.k - s.k0);
@@ -181,8 +183,9 @@ INGOT_INLINE void add_group(VF (&acc)[MR][NV], VF (&part)[MR][NV], const FewRows
 
 template <int NR, int MR, int Type>
 INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const FewRows& f, const char* bytes,
-                              int64_t panel, int64_t row, Prefetch& prefetch, const Epilogue& epilogue) {
+                              int64_t panel, int64_t row, const Epilogue& epilogue) {
   int64_t col = panel * NR;
+  PrefetchOnce prefetch{bytes + kPrefetchAhead, row == 0 ? prefetch_lines(narrow_row_bytes(f.narrow), 1) : 0};
   Destination d{x.c + row * p.c_row + col, p.c_row, x.first_row + row, col, p.n - col, true, true};
   VF acc[MR][NR / kLanes];
   clear(acc);
@@ -196,11 +199,12 @@ INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const 
     for (int64_t g = 0; g < f.groups; g++) {
       NarrowGroup group = narrow_group(f.narrow, bytes, g);
       int64_t len = min_of(p.b_block, p.k - g * p.b_block);
+      prefetch.at = group.rows + kPrefetchAhead;
       VF part[MR][NR / kLanes];
       clear(part);
       if constexpr (Type == kPanelU4)
-        accumulate_nibbles(part, rows, reinterpret_cast<const uint32_t*>(group.rows),
-                           div_up(len, kNibbles) * kNibbles, prefetch);
+        accumulate_nibbles(part, rows, reinterpret_cast<const uint32_t*>(group.rows), div_up(len, kNibbles) * kNibbles,
+                           prefetch);
       else
         accumulate(part, rows, kUnroll, reinterpret_cast<const int8_t*>(group.rows), NR, len, prefetch);
       add_group(acc, part, f, group, g, row, float(p.b_zero));
@@ -224,13 +228,10 @@ INGOT_LATE void gemm_few(const KernelCall* call, const GemmParams& p, int64_t en
   gemm_few_rows_of_a(p, x, f, static_cast<float*>(call->scratch));
   int64_t bytes = narrow_panel_bytes(f.narrow);
   const char* at = reinterpret_cast<const char*>(x.b) + first_panel * bytes;
-  int64_t lines = prefetch_lines(narrow_row_bytes(f.narrow), f.tiling.count);
-  for (int64_t panel = first_panel; panel < last_panel; panel++, at += bytes) {
-    Prefetch prefetch{panel + 1 < last_panel ? at + bytes : at, lines};
+  for (int64_t panel = first_panel; panel < last_panel; panel++, at += bytes)
     for_tiles<kFewTileRows<NR>>(f.tiling, 0, f.tiling.count, [&](auto h, int64_t tile) INGOT_INLINED {
-      gemm_few_tile<NR, decltype(h)::value, Type>(p, x, f, at, panel, tile_start(f.tiling, tile), prefetch, epilogue);
+      gemm_few_tile<NR, decltype(h)::value, Type>(p, x, f, at, panel, tile_start(f.tiling, tile), epilogue);
     });
-  }
 }
 
 template <int NR>

@@ -35,9 +35,24 @@ INGOT_INLINE int64_t tile_start(const Tiling& t, int64_t tile) { return tile * t
 
 // A stream of cache lines to bring into L2 while computing: `lines` of them every kUnroll k-steps.
 struct Prefetch {
+  static constexpr int kLocality = 2;
   const char* at;
   int64_t lines;
 };
+// The same for what is read once, a little ahead of where it is read.
+struct PrefetchOnce {
+  static constexpr int kLocality = 0;
+  const char* at;
+  int64_t lines;
+};
+inline constexpr int64_t kPrefetchAhead = 2048;  // bytes
+
+template <class P>
+INGOT_INLINE void advance(P& prefetch) {
+  for (int64_t q = 0; q < prefetch.lines; q++, prefetch.at += kCacheLine)
+    __builtin_prefetch(prefetch.at, 0, P::kLocality);
+}
+
 // The lines per kUnroll k-steps with which `tiles` tiles of any K cover a panel of the same K.
 INGOT_INLINE int64_t prefetch_lines(int64_t row_bytes, int64_t tiles) {
   return div_up(div_up(kUnroll * row_bytes, kCacheLine), max_of(1, tiles));
@@ -58,20 +73,20 @@ INGOT_INLINE void step(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t k
   }
 }
 
-// acc += a[:][0..len) * b[0..len)[:], rows of b ldb elements apart, which are floats or of a narrower type. Each kUnroll elements of a row are contiguous and
-// a_step floats from the next: kUnroll for a plain row, MR * kUnroll for packed rows (pack_rows below).
-// A low tile (MR = 1 for a matrix-vector product) keeps several partial sums per element, over k modulo `parts`, to
-// have enough independent chains.
-template <int MR, int NV, class B>
-INGOT_INLINE void accumulate(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t a_step, const B* b,
-                             int64_t ldb, int64_t len, Prefetch& prefetch) {
+// acc += a[:][0..len) * b[0..len)[:], rows of b ldb elements apart, which are floats or of a narrower type. Each
+// kUnroll elements of a row are contiguous and a_step floats from the next: kUnroll for a plain row, MR * kUnroll for
+// packed rows (pack_rows below). A low tile (MR = 1 for a matrix-vector product) keeps several partial sums per
+// element, over k modulo `parts`, to have enough independent chains.
+template <int MR, int NV, class B, class P>
+INGOT_INLINE void accumulate(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t a_step, const B* b, int64_t ldb,
+                             int64_t len, P& prefetch) {
   constexpr int chains = kAccumulators / (MR * NV), parts = chains >= 4 ? 4 : chains >= 2 ? 2 : 1;
   VF part[parts][MR][NV];
   INGOT_UNROLL for (int p = 1; p < parts; p++) clear(part[p]);
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) part[0][i][j] = acc[i][j];
   int64_t k = 0, at = 0;
   for (; k + kUnroll <= len; k += kUnroll, at += a_step, b += kUnroll * ldb) {
-    for (int64_t q = 0; q < prefetch.lines; q++, prefetch.at += kCacheLine) __builtin_prefetch(prefetch.at, 0, 2);
+    advance(prefetch);
     INGOT_UNROLL for (int u = 0; u < kUnroll; u++) step(part[u % parts], a, at + u, b + u * ldb);
   }
   for (; k < len; k++, at++, b += ldb) step(part[0], a, at, b);
@@ -92,24 +107,24 @@ INGOT_INLINE void nibble_step(VF (&acc)[MR][NV], const float* const (&a)[MR], in
 
 // acc += a[:][0..len) * b[0..len)[:] for 4-bit numbers: rows of a are weighted (nibble_weight) and len counts whole
 // words.
-template <int MR, int NV>
+template <int MR, int NV, class P>
 INGOT_INLINE void accumulate_nibbles(VF (&acc)[MR][NV], const float* const (&a)[MR], const uint32_t* b, int64_t len,
-                                     Prefetch& prefetch) {
+                                     P& prefetch) {
   constexpr int parts = MR * NV * 2 <= kAccumulators ? 2 : 1;
   VF part[parts][MR][NV];
   INGOT_UNROLL for (int p = 0; p < parts; p++) clear(part[p]);
   for (int64_t k = 0; k < len; k += kNibbles, b += NV * kLanes) {
-    for (int64_t q = 0; q < prefetch.lines; q++, prefetch.at += kCacheLine) __builtin_prefetch(prefetch.at, 0, 2);
+    advance(prefetch);
     VU words[NV];
     INGOT_UNROLL for (int j = 0; j < NV; j++) words[j] = load(b + j * kLanes);
     nibble_step<0>(part[0], a, k, words);
     nibble_step<1>(part[1 % parts], a, k, words);
-    nibble_step<2>(part[0], a, k, words);
-    nibble_step<3>(part[1 % parts], a, k, words);
-    nibble_step<4>(part[0], a, k, words);
-    nibble_step<5>(part[1 % parts], a, k, words);
-    nibble_step<6>(part[0], a, k, words);
-    nibble_step<7>(part[1 % parts], a, k, words);
+    nibble_step<2>(part[2 % parts], a, k, words);
+    nibble_step<3>(part[3 % parts], a, k, words);
+    nibble_step<4>(part[4 % parts], a, k, words);
+    nibble_step<5>(part[5 % parts], a, k, words);
+    nibble_step<6>(part[6 % parts], a, k, words);
+    nibble_step<7>(part[7 % parts], a, k, words);
   }
   INGOT_UNROLL for (int p = 0; p < parts; p++) INGOT_UNROLL for (int i = 0; i < MR; i++)
       INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] += part[p][i][j];

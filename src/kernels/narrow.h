@@ -78,8 +78,7 @@ INGOT_INLINE NarrowRun narrow_run(const NarrowPanels& n, int64_t k, int64_t end)
 
 template <int NR, class T>
 INGOT_INLINE void expand_rows(float* dst, const T* src, int64_t rows, const VF* scale, const VF* zero) {
-  for (int64_t k = 0; k < rows; k++)
-    INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
+  for (int64_t k = 0; k < rows; k++) INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
       VF v = widen(src + k * NR + j * kLanes);
       store(dst + k * NR + j * kLanes, scale ? (v - zero[j]) * scale[j] : v);
     }
@@ -89,8 +88,7 @@ INGOT_INLINE void expand_rows(float* dst, const T* src, int64_t rows, const VF* 
 template <int NR>
 INGOT_INLINE void expand_nibbles(float* dst, const uint32_t* words, int64_t from, int64_t rows, const VF* scale,
                                  const VF* zero) {
-  for (int64_t k = from; k < from + rows; k++)
-    INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
+  for (int64_t k = from; k < from + rows; k++) INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
       VU word = load(words + k / kNibbles * NR + j * kLanes);
       VI number = __builtin_bit_cast(VI, word >> uint32_t(k % kNibbles * 4) & 15u);
       store(dst + (k - from) * NR + j * kLanes, (__builtin_convertvector(number, VF) - zero[j]) * scale[j]);
@@ -101,8 +99,10 @@ INGOT_INLINE void expand_nibbles(float* dst, const uint32_t* words, int64_t from
 template <int NR>
 INGOT_INLINE void expand_panel(float* dst, const NarrowPanels& n, const char* panel, int64_t k0, int64_t len,
                                float zero_of_all) {
-  if (n.type == kPanelBF16) return expand_rows<NR>(dst, reinterpret_cast<const Bf16*>(panel) + k0 * NR, len, nullptr, nullptr);
-  if (n.type == kPanelF16) return expand_rows<NR>(dst, reinterpret_cast<const F16*>(panel) + k0 * NR, len, nullptr, nullptr);
+  if (n.type == kPanelBF16)
+    return expand_rows<NR>(dst, reinterpret_cast<const Bf16*>(panel) + k0 * NR, len, nullptr, nullptr);
+  if (n.type == kPanelF16)
+    return expand_rows<NR>(dst, reinterpret_cast<const F16*>(panel) + k0 * NR, len, nullptr, nullptr);
   for (int64_t k = k0; k < k0 + len;) {
     NarrowRun run = narrow_run(n, k, k0 + len);
     NarrowGroup group = narrow_group(n, panel, run.group);

@@ -3,10 +3,10 @@
 // after B. B may be packed ahead (planner/pack_weights.h): attributes "packed", the columns of a panel, and
 // "packed_shape", the dims it had.
 //
-// B of ingot.MatMul and ingot.Gemm may be stored in fewer bits while A and the arithmetic are f32: as bf16 or f16, or, with the
-// attribute "quantized", as a constant matrix of 8- or 4-bit integers. Then the two operands after B are its scale and
-// zero point, as DequantizeLinear takes them with axis "b_axis" and block_size "b_block", except that a zero point may
-// be f32.
+// B of ingot.MatMul and ingot.Gemm may be stored in fewer bits while A and the arithmetic are f32: as bf16 or f16, or,
+// with the attribute "quantized", as a constant matrix of 8- or 4-bit integers. Then the two operands after B are its
+// scale and zero point, as DequantizeLinear takes them with axis "b_axis" and block_size "b_block", except that a zero
+// point may be f32.
 #include <algorithm>
 
 #include "ops/layout.h"

@@ -225,8 +225,8 @@ class Autocast {
     const bool bias = n.has_input(2);
     if (bias && !e_.is_constant(n.inputs[2])) return;
     if (bias)
-      operands.push_back(
-          e_.add_constant(e_.graph.tensor(n.inputs[2]).name + "/channels", reshaped(e_.info(n.inputs[2]).constant, dims)));
+      operands.push_back(e_.add_constant(e_.graph.tensor(n.inputs[2]).name + "/channels",
+                                         reshaped(e_.info(n.inputs[2]).constant, dims)));
     if (n.inputs.size() > 3) operands.insert(operands.end(), n.inputs.begin() + 3, n.inputs.end());
     integer_product(h, "ConvInteger", w, scale, operands, bias);
   }

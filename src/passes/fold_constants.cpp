@@ -17,11 +17,12 @@ constexpr int64_t kNarrowElements = 1024;  // weights from here on are kept narr
 // Control flow is not a value. Quantized weights are multiplied only once they are packed.
 bool may_fold(const Node& n) {
   static constexpr std::array kNever = {"If", "Loop", "Scan", "SequenceMap"};
-  return !is_random(n) && n.get_int("quantized", 0) == 0 && std::find(kNever.begin(), kNever.end(), n.op) == kNever.end();
+  return !is_random(n) && n.get_int("quantized", 0) == 0 &&
+         std::find(kNever.begin(), kNever.end(), n.op) == kNever.end();
 }
 
-// Does node n use operand t, widened from `filter`, in a way that lets it stay narrow? A convolution takes a BatchNormalization into its weights
-// first.
+// Does node n use operand t, widened from `filter`, in a way that lets it stay narrow? A convolution takes a
+// BatchNormalization into its weights first.
 bool takes_narrow(const Graph& g, const Uses& uses, const Node& n, TensorId t, const Constant& filter) {
   if (n.is("Transpose")) return true;
   if (n.is("Gather")) return n.inputs[0] == t;
@@ -51,9 +52,9 @@ std::vector<bool> widening_nodes(const Graph& g) {
     const TensorId t = n.outputs[0];
     const Constant& weights = *g.info(n.inputs[0]).constant;
     const auto& consumers = uses->consumers[static_cast<size_t>(t)];
-    out[i] = !uses->is_output[static_cast<size_t>(t)] &&
-             std::all_of(consumers.begin(), consumers.end(),
-                         [&](int c) { return takes_narrow(g, *uses, g.nodes[static_cast<size_t>(c)], t, weights); });
+    out[i] = !uses->is_output[static_cast<size_t>(t)] && std::all_of(consumers.begin(), consumers.end(), [&](int c) {
+      return takes_narrow(g, *uses, g.nodes[static_cast<size_t>(c)], t, weights);
+    });
   }
   return out;
 }

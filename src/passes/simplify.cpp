@@ -15,8 +15,8 @@ using RuleTable = std::unordered_map<std::string, std::vector<bool (*)(Editor&, 
 const RuleTable& rule_table() {
   static const RuleTable table = [] {
     RuleTable t;
-    for (auto rules : {simplify_elementwise_rules(), simplify_narrow_rules(), simplify_quantize_rules(), simplify_shape_rules(),
-                       simplify_transpose_rules()})
+    for (auto rules : {simplify_elementwise_rules(), simplify_narrow_rules(), simplify_quantize_rules(),
+                       simplify_shape_rules(), simplify_transpose_rules()})
       for (const SimplifyRule& r : rules) t[r.op].push_back(r.apply);
     return t;
   }();

@@ -49,8 +49,8 @@ std::optional<Table> read_table(const Editor& e, TensorId t) {
   const int64_t axis = n->get_int("axis", 1);
   const Table out{n->inputs[0], n->inputs[1], n->has_input(2) ? n->inputs[2] : kNoTensor, axis < 0 ? axis + 2 : axis,
                   n->get_int("block_size", 0)};
-  const bool constant = e.is_constant(out.values) && e.is_constant(out.scale) &&
-                        (out.zero == kNoTensor || e.is_constant(out.zero));
+  const bool constant =
+      e.is_constant(out.values) && e.is_constant(out.scale) && (out.zero == kNoTensor || e.is_constant(out.zero));
   if (!constant || e.info(out.values).constant->dims.size() != 2 || e.info(out.scale).dtype != DType::F32)
     return std::nullopt;
   const int width = bits(e.info(out.values).dtype);
@@ -97,7 +97,8 @@ bool gathered_before(Editor& e, Handle h) {
     return e.emit(n, "Cast", {t}, {{"to", static_cast<int64_t>(DType::F32)}}, DType::F32, e.info(t).shape);
   };
   x = to_f32(x);
-  if (table->zero != kNoTensor) x = e.emit(n, "Sub", {x, to_f32(gather(table->zero, {dims[0], 1}))}, {}, DType::F32, shape);
+  if (table->zero != kNoTensor)
+    x = e.emit(n, "Sub", {x, to_f32(gather(table->zero, {dims[0], 1}))}, {}, DType::F32, shape);
   e.replace(h, Node{.op = "Mul", .inputs = {x, gather(table->scale, {dims[0], 1})}});
   return true;
 }

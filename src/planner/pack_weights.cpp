@@ -53,7 +53,10 @@ Packing pack_floats(const ConstantPtr& c, int64_t k, int64_t n, int64_t row, int
 Packing pack_narrow(const NarrowMatrix& m, ConstantPtr keep) {
   const NarrowPacking packing = narrow_packing(m);
   const kernel::NarrowPanels& layout = packing.layout;
-  return {layout.panel, DType::U8, kernel::narrow_bytes(layout, m.n), kernel::div_up(m.n, layout.panel),
+  return {layout.panel,
+          DType::U8,
+          kernel::narrow_bytes(layout, m.n),
+          kernel::div_up(m.n, layout.panel),
           [=](std::byte* to, int64_t part) { pack_narrow_panel(m, packing, to, part), (void)keep; },
           {{"packed_type", layout.type},
            {"packed_block", layout.block},
@@ -77,11 +80,9 @@ Packing pack_filter(const Node& node, const ConstantPtr& c) {
   const ConvParams p = conv_weights_params(window, groups, w);
   const auto from = wide(c);
   if (form == ConvForm::Depthwise)
-    return {1, DType::F32, kernel::conv_taps(p) * p.out_channels, 1, [=](std::byte* to, int64_t) {
-              kernel::conv_pack_depthwise(reinterpret_cast<float*>(to), from.get(), p);
-            }};
-  return {p.panel, DType::F32, kernel::conv_packed_floats(p), kernel::conv_panels(p),
-          [=](std::byte* to, int64_t part) {
+    return {1, DType::F32, kernel::conv_taps(p) * p.out_channels, 1,
+            [=](std::byte* to, int64_t) { kernel::conv_pack_depthwise(reinterpret_cast<float*>(to), from.get(), p); }};
+  return {p.panel, DType::F32, kernel::conv_packed_floats(p), kernel::conv_panels(p), [=](std::byte* to, int64_t part) {
             kernel::conv_pack_weights(reinterpret_cast<float*>(to), from.get(), p, part, part + 1);
           }};
 }
@@ -164,9 +165,7 @@ void run(const std::vector<Job>& jobs) {
   std::vector<std::pair<const Job*, int64_t>> parts;
   for (const Job& j : jobs)
     for (int64_t p = 0; p < j.packing.parts; p++) parts.emplace_back(&j, p);
-  share_out(parts.size(), 64, [&](size_t i) {
-    parts[i].first->packing.pack(parts[i].first->to, parts[i].second);
-  });
+  share_out(parts.size(), 64, [&](size_t i) { parts[i].first->packing.pack(parts[i].first->to, parts[i].second); });
 }
 
 // --- 8-bit integers (kernels/gemm_i8.h) ---
@@ -247,7 +246,8 @@ TensorId add_packed(Graph& g, TensorId original, const std::vector<std::byte>& b
 PackedI8 pack_together(const std::vector<I8Matrix>& matrices) {
   std::vector<PackedI8> parts;
   for (const I8Matrix& m : matrices) parts.push_back(pack_i8(m));
-  const bool mixed = std::any_of(parts.begin(), parts.end(), [](const PackedI8& p) { return p.form == kernel::kI8Pairs; });
+  const bool mixed =
+      std::any_of(parts.begin(), parts.end(), [](const PackedI8& p) { return p.form == kernel::kI8Pairs; });
   size_t most = 0;
   for (size_t i = 0; i < parts.size(); i++) {
     if (mixed && parts[i].form != kernel::kI8Pairs) parts[i] = pack_i8(matrices[i], kernel::kI8Pairs);

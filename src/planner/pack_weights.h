@@ -9,8 +9,8 @@ namespace ingot {
 // Matrices of bf16, f16 and quantized ones stay as narrow as they are (kernels/narrow.h): "packed_type",
 // "packed_block", "packed_zeros" and "packed_zero" say how; other filters become f32. A
 // weight shared by several nodes is packed once; for MatMulInteger and ConvInteger "packed" is the form
-// (kernels/gemm_i8.h), and "packed_signed" says what the bytes were; originals that nobody reads any more are dropped. Uses all cores.
-// Only a step before running: the packed graph is not what the emitter writes.
+// (kernels/gemm_i8.h), and "packed_signed" says what the bytes were; originals that nobody reads any more are dropped.
+// Uses all cores. Only a step before running: the packed graph is not what the emitter writes.
 void pack_weights(Graph&);
 
 }  // namespace ingot

@@ -112,8 +112,8 @@ void check(const NarrowShape& s, unsigned seed = 1) {
     for (int64_t n = 0; n < s.n; n++) {
       double sum = 0, size_of_terms = 0;
       for (int64_t k = 0; k < s.k; k++) {
-        const double term = double(a[static_cast<size_t>(m * p.a_row + k * p.a_col)]) *
-                            w.wide[static_cast<size_t>(k * s.n + n)];
+        const double term =
+            double(a[static_cast<size_t>(m * p.a_row + k * p.a_col)]) * w.wide[static_cast<size_t>(k * s.n + n)];
         sum += term;
         size_of_terms += std::abs(term);
       }
