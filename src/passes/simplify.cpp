@@ -8,7 +8,8 @@
 namespace ingot {
 namespace {
 
-constexpr int kMaxSweeps = 16;  // rules shrink the graph, so this is never reached; it bounds a mistake
+// Rules shrink the graph, so these are never reached; they bound a mistake, such as two rules that undo each other.
+constexpr int kMaxSweeps = 16, kMaxGrowth = 32;
 
 using RuleTable = std::unordered_map<std::string, std::vector<bool (*)(Editor&, Editor::Handle)>>;
 
@@ -55,9 +56,10 @@ bool broadcasts_all(const Node& n) {
 void simplify(Graph& graph) {
   Editor e(graph);
   bool again = true;
+  const Editor::Handle most = (e.size() + kMaxGrowth) * kMaxGrowth;
   for (int sweep = 0; again && sweep < kMaxSweeps; sweep++) {
     again = false;
-    for (Editor::Handle h = 0; h < e.size(); h++) {
+    for (Editor::Handle h = 0; h < e.size() && e.size() < most; h++) {
       if (!e.alive(h)) continue;
       if (!wanted(e, e.node(h)))
         e.erase(h);  // so that what it read may become single-use
