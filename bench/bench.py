@@ -48,7 +48,7 @@ def measure(model: BenchModel, engines: list[str], threads: int, rounds: int) ->
             runs[name]()
         except Exception as error:
             # One engine that cannot run a model must not hide the figures of the others.
-            errors[name] = str(error).splitlines()[0]
+            errors[name] = str(error).splitlines()[0][:40]
             runs.pop(name, None)
     peak = fma_peak(0.3)
     # Engines spin for a while after a run: with more than one thread the next one waits until they sleep.
