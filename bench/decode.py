@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
+import yaml  # type: ignore[import-untyped]
 from engines import onnxruntime_engine
 from models import gpt2_inputs, gpt2_path
 from timing import interleave
@@ -50,7 +50,7 @@ def decode(threads: int, rounds: int) -> dict[str, Any]:
     bandwidth = max(bandwidth, read_bandwidth(0.5))
     exact = runs["fp32"]()[0]
     rows = {}
-    for name, run in runs.items():
+    for name, call in runs.items():
         seconds = timings[name].wall_min
         rows[name] = {
             "ms_per_token": seconds * 1e3,
@@ -58,6 +58,6 @@ def decode(threads: int, rounds: int) -> dict[str, Any]:
             "gb_per_s": megabytes[name] * 1e-3 / seconds,
             "share_of_bandwidth": megabytes[name] * 1e-3 / seconds / bandwidth,
             "faster_than_fp32": timings["fp32"].wall_min / seconds,
-            "error": float(np.abs(run()[0] - exact).max() / np.abs(exact).max()),
+            "error": float(np.abs(call()[0] - exact).max() / np.abs(exact).max()),
         }
     return {"threads": threads, "read_gb_per_s": bandwidth, "precisions": rows}

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("INGOT_CLI", str(ROOT / "build" / "bin" / "ingot"))
@@ -25,14 +25,14 @@ sys.path.insert(0, str(ROOT / "bench"))
 os.environ.setdefault("INGOT_CACHE_DIR", str(ROOT / "build" / "test-cache"))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-Port = tuple[str, int, "Sequence[int | str | None]"]
+Port = tuple[str, int, "Sequence[Any] | None"]
 
 
 def make_model(
     nodes: Sequence[onnx.NodeProto],
     inputs: Sequence[Port],
     outputs: Sequence[Port],
-    weights: dict[str, np.ndarray[Any, Any]] | None = None,
+    weights: Mapping[str, Any] | None = None,
     opset: int = 20,
 ) -> onnx.ModelProto:
     """A model from nodes, ports (name, type, shape) and initializers."""

@@ -83,7 +83,7 @@ def test_attention_becomes_one_node_and_agrees_with_the_reference(save: Save, ma
 
 def test_missing_rank_is_named(save: Save) -> None:
     node = helper.make_node("Einsum", ["x"], ["y"], equation="ij->ji", name="turn")
-    model = make_model([node], [("x", TensorProto.FLOAT, None)], [("y", TensorProto.FLOAT, None)])  # type: ignore[list-item]
+    model = make_model([node], [("x", TensorProto.FLOAT, None)], [("y", TensorProto.FLOAT, None)])
     with pytest.raises(ingot.UnsupportedError, match=r"turn.*the rank of 'x' is not known"):
         ingot.compile(save(model))
 
@@ -106,7 +106,7 @@ def test_sizes_that_do_not_fit_are_errors_whenever_they_are_known(save: Save, na
         for port, x in feeds.items()
     ]
     node = helper.make_node(op, list(feeds), ["y"], **attributes)
-    model = make_model([node], inputs, [("y", TensorProto.FLOAT, None)], opset=opset)  # type: ignore[list-item]
+    model = make_model([node], inputs, [("y", TensorProto.FLOAT, None)], opset=opset)
     with pytest.raises(ingot.Error):
         ingot.compile(save(model)).inference(feeds)
 
@@ -120,7 +120,7 @@ def test_affine_grid_of_other_rank_is_an_error(save: Save, theta: tuple[int, ...
             ("theta", TensorProto.FLOAT, ["n", "a", "b"] if free else theta),
             ("size", TensorProto.INT64, ["s"] if free else [size]),
         ]
-        model = make_model([node], inputs, [("grid", TensorProto.FLOAT, None)])  # type: ignore[list-item]
+        model = make_model([node], inputs, [("grid", TensorProto.FLOAT, None)])
         with pytest.raises(ingot.Error):
             ingot.compile(save(model)).inference(feeds)
 

@@ -12,7 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 import torch
-import yaml
+import yaml  # type: ignore[import-untyped]
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
@@ -125,7 +125,7 @@ def exported(module: torch.nn.Module, x: torch.Tensor, path: Path) -> Path:
 def small_net() -> torch.nn.Module:
     """Convolutions with and without groups, a residual, poolings, a linear layer: what quantizers wrap."""
 
-    class Net(torch.nn.Module):
+    class Net(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.first = torch.nn.Conv2d(3, 16, 3, padding=1, stride=2)
@@ -285,8 +285,8 @@ BAD_PARAMETERS = {
     "negative": (np.float32(-1), np.uint8(1), "scale 0 is -1"),
     "nan": (np.float32("nan"), np.uint8(1), "scale 0 is nan"),
     "infinite": (np.float32("inf"), np.uint8(1), "scale 0 is inf"),
-    "shape": (np.float32([1, 2]), np.uint8(1), "scale"),
-    "count": (np.float32([1, 2, 3]), np.uint8([1, 2, 3]), "axis"),
+    "shape": (np.array([1, 2], np.float32), np.uint8(1), "scale"),
+    "count": (np.array([1, 2, 3], np.float32), np.array([1, 2, 3], np.uint8), "axis"),
 }
 
 
@@ -302,8 +302,8 @@ def test_bad_quantization_parameters(kind: str, op: str, tmp_path: Path) -> None
 
 def test_float8_product(tmp_path: Path) -> None:
     """QLinearMatMul of 8-bit floats multiplies the numbers they stand for."""
-    a, b = RANDOM.standard_normal((4, 8)), RANDOM.standard_normal((8, 3))
-    a, b = (x.astype(ml_dtypes.float8_e4m3fn).astype(np.float32) for x in (a, b))
+    shapes = ((4, 8), (8, 3))
+    a, b = (RANDOM.standard_normal(s).astype(ml_dtypes.float8_e4m3fn).astype(np.float32) for s in shapes)
     float8 = TensorProto.FLOAT8E4M3FN
 
     def small(name: str, x: NDArray[Any]) -> Any:

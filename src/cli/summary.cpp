@@ -41,7 +41,7 @@ Counts integer_products(const Graph& graph) {
   std::vector<std::string> names;
   for (const Node& n : packed.nodes)
     if (is_product(n))
-      names.push_back(!n.has("packed")                                ? "8-bit operands, packed at run time"
+      names.push_back(!n.has("packed")                               ? "8-bit operands, packed at run time"
                       : n.get_int("packed", 0) == kernel::kI8Chained ? "chained 8-bit weights"
                       : n.get_int("packed", 0) == kDepthwiseForm     ? "depthwise filters"
                                                                      : "weights widened to 16 bits");

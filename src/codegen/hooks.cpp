@@ -152,8 +152,9 @@ void define_hooks(llvm::Module& m, const std::string& kernel, const Expr& e) {
     void (*define)(llvm::Module&, llvm::Function*, const Expr&);
   };
   const Hook hook = kernel.starts_with("ingot_ewise") ? Hook{"ingot_hook_ewise", define_ewise}  // also ewise_reduce
-                    : kernel.starts_with("ingot_gemm_i8") || kernel == "ingot_depthwise_i8" ? Hook{"ingot_hook_store", define_store}
-                                                      : Hook{"ingot_hook_epilogue", define_epilogue};
+                    : kernel.starts_with("ingot_gemm_i8") || kernel == "ingot_depthwise_i8"
+                        ? Hook{"ingot_hook_store", define_store}
+                        : Hook{"ingot_hook_epilogue", define_epilogue};
   llvm::Function* f = m.getFunction(hook.name);
   if (!f) fail(ErrorKind::Internal, "kernel {} has an expression but no hook", kernel);
   hook.define(m, f, e);

@@ -10,8 +10,9 @@ namespace {
 
 using Handle = Editor::Handle;
 
-constexpr std::array kDear = {"div(",      "exp(",      "log(",  "erf(",  "tanh(", "sigmoid(", "gelu(", "gelu_tanh(", "silu(",
-                              "softplus(", "softsign(", "mish(", "sqrt(", "sin(",  "cos(",     "pow(",  "elu("};
+constexpr std::array kDear = {"div(",  "exp(",       "log(",  "erf(",      "tanh(",     "sigmoid(",
+                              "gelu(", "gelu_tanh(", "silu(", "softplus(", "softsign(", "mish(",
+                              "sqrt(", "sin(",       "cos(",  "pow(",      "elu("};
 
 std::string tabulate(Editor& e, Handle h) {
   const Node n = e.node(h);
@@ -45,7 +46,8 @@ void run(Editor& e, const Explain& explain) {
 }  // namespace
 
 void register_table(FusionRegistry& registry) {
-  registry.add({.name = "table", .priority = 130, .formula = "f(x) of bytes -> ingot.Table(x, f(0 .. 255))", .pass = run});
+  registry.add(
+      {.name = "table", .priority = 130, .formula = "f(x) of bytes -> ingot.Table(x, f(0 .. 255))", .pass = run});
 }
 
 }  // namespace ingot

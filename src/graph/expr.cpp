@@ -24,8 +24,8 @@ bool is_whole(const Expr& e, const ExprInstr& i) {
          is_integer(e.code[static_cast<size_t>(i.args[0])].dtype);
 }
 
-// cast_u8(clip(add(round(x), z), 0, 255)) -> quantize_u8(x, z) for whole z, which is 0 without add, and the same for i8:
-// rounding, saturating and narrowing at once.
+// cast_u8(clip(add(round(x), z), 0, 255)) -> quantize_u8(x, z) for whole z, which is 0 without add, and the same for
+// i8: rounding, saturating and narrowing at once.
 ExprInstr as_quantize(Expr& e, ExprInstr i) {
   auto at = [&](int k) -> const ExprInstr& { return e.code[static_cast<size_t>(k)]; };
   if (i.op != "cast_u8" && i.op != "cast_i8") return i;

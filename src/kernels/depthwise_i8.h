@@ -19,8 +19,8 @@ struct DepthwiseI8Params {
   int64_t x_signed, x_zero;  // x_zero: kNoZero or kOneZero
   int64_t channels;
   int64_t out[3], batch;
-  int64_t image, step[3];       // bytes of X between images, and between output pixels along each spatial dim
-  int64_t kernel[3], tap[3];    // taps and the bytes between them
+  int64_t image, step[3];     // bytes of X between images, and between output pixels along each spatial dim
+  int64_t kernel[3], tap[3];  // taps and the bytes between them
   int64_t extras;
   EpilogueOperand extra[kMaxEpilogueOperands];
 };

@@ -21,8 +21,8 @@ inline constexpr int kRowVectors = 2;  // of a tile
 
 // acc[4 columns][16 rows], of which kRowVectors * kLanes rows are computed.
 INGOT_INLINE void load_tile(VI (&c)[kRowVectors][kI8TileColumns], const int32_t* acc, bool first) {
-  INGOT_UNROLL for (int j = 0; j < kI8TileColumns; j++) INGOT_UNROLL for (int r = 0; r < kRowVectors; r++)
-      c[r][j] = first ? VI(0) : load(acc + j * kI8TileRows + r * kLanes);
+  INGOT_UNROLL for (int j = 0; j < kI8TileColumns; j++) INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) c[r][j] =
+      first ? VI(0) : load(acc + j * kI8TileRows + r * kLanes);
 }
 INGOT_INLINE void store_tile(const VI (&c)[kRowVectors][kI8TileColumns], int32_t* acc) {
   INGOT_UNROLL for (int j = 0; j < kI8TileColumns; j++) INGOT_UNROLL for (int r = 0; r < kRowVectors; r++)
@@ -128,16 +128,16 @@ INGOT_INLINE VI words_of(const uint8_t* p, int64_t bytes, bool is_signed, bool s
     return __builtin_bit_cast(VI, v);
   } else {
     using Signed = int8_t __attribute__((ext_vector_type(kTake)));
-    Shorts s = is_signed ? __builtin_convertvector(__builtin_bit_cast(Signed, v), Shorts)
-                         : __builtin_convertvector(v, Shorts);
+    Shorts s =
+        is_signed ? __builtin_convertvector(__builtin_bit_cast(Signed, v), Shorts) : __builtin_convertvector(v, Shorts);
     return __builtin_bit_cast(VI, s);
   }
 }
 INGOT_INLINE VI other_order(VI words) {
   Bytes b = __builtin_bit_cast(Bytes, words);
 #if defined(__AVX2__)
-  b = __builtin_shufflevector(b, b, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15, 16, 18, 17, 19, 20, 22, 21, 23,
-                              24, 26, 25, 27, 28, 30, 29, 31);
+  b = __builtin_shufflevector(b, b, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15, 16, 18, 17, 19, 20, 22, 21,
+                              23, 24, 26, 25, 27, 28, 30, 29, 31);
 #else
   b = __builtin_shufflevector(b, b, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
 #endif
@@ -205,8 +205,8 @@ INGOT_INLINE void pack_block(const GemmI8Params& p, const I8Rows& rows, uint8_t*
       for (int64_t word = 0; word < run_words; word += kLanes) {
         const int64_t first = word * kWordBytes, left = p.run_bytes - first;
         VI v[kLanes];
-        INGOT_UNROLL for (int i = 0; i < kLanes; i++)
-            v[i] = words_of<Form>(rows.at[r0 + i] + offset + first, left, p.a_signed, p.a_slack);
+        INGOT_UNROLL for (int i = 0; i < kLanes; i++) v[i] =
+            words_of<Form>(rows.at[r0 + i] + offset + first, left, p.a_signed, p.a_slack);
         transpose_words(v);
         const int64_t count = min_of(kLanes, run_words - word);
         if (count == kLanes) {
@@ -295,7 +295,8 @@ INGOT_INLINE int64_t pack_long_columns(const GemmI8Params& p, const uint8_t* src
   int64_t k = 0;
   for (; k + 8 <= p.run_bytes; k += 8) {
     Ints4 c[4];
-    INGOT_UNROLL for (int j = 0; j < 4; j++) c[j] = __builtin_bit_cast(Ints4, widened(src + j * p.b_col + k, p.b_signed));
+    INGOT_UNROLL for (int j = 0; j < 4; j++) c[j] =
+        __builtin_bit_cast(Ints4, widened(src + j * p.b_col + k, p.b_signed));
     Ints4 a = __builtin_shufflevector(c[0], c[1], 0, 4, 1, 5), b = __builtin_shufflevector(c[2], c[3], 0, 4, 1, 5);
     Ints4 d = __builtin_shufflevector(c[0], c[1], 2, 6, 3, 7), e = __builtin_shufflevector(c[2], c[3], 2, 6, 3, 7);
     Ints4 words[4] = {__builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
@@ -377,8 +378,7 @@ INGOT_INLINE void pack_group(I8Call& x) {
       pack_block<Form>(x.p, rows, x.packed_a + r * bytes, x.row_sums + r, needs_row_sums<Form>(x.p));
       continue;
     }
-    for (int64_t i = r; i < x.rows; i++)
-      pack_row<Form>(x.p, rows.at[i - r], x.packed_a + i * bytes, x.row_sums + i);
+    for (int64_t i = r; i < x.rows; i++) pack_row<Form>(x.p, rows.at[i - r], x.packed_a + i * bytes, x.row_sums + i);
   }
 }
 
@@ -438,8 +438,7 @@ INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t colum
   constexpr bool chained = Form == kI8Chained;
   const int64_t in_matrix = x.first_row + row, in_b = x.first_column + column;
   const int64_t out_row = x.entry * p.entry_row + in_matrix, out_column = x.entry * p.entry_col + in_b;
-  const int32_t a_zero =
-      zero_at(x.call->operand[3], p.a_zero, out_row, p.a_signed) + (chained && p.a_signed ? 128 : 0);
+  const int32_t a_zero = zero_at(x.call->operand[3], p.a_zero, out_row, p.a_signed) + (chained && p.a_signed ? 128 : 0);
   if (p.a_zero != kNoZero || (chained && p.a_signed)) sum -= load(x.colsum + column) * a_zero;
   if (needs_row_sums<Form>(p)) {
     const auto depth = int32_t(p.runs[0] * p.runs[1] * p.runs[2] * p.run_bytes);
@@ -454,8 +453,8 @@ INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t colum
                    out_column, lanes, x.call->program);
 }
 
-// The sums of 16 rows, a strip of columns at a time: from columns of rows to rows of columns, then to the epilogue, in a
-// loop that keeps the epilogue's constants in registers.
+// The sums of 16 rows, a strip of columns at a time: from columns of rows to rows of columns, then to the epilogue, in
+// a loop that keeps the epilogue's constants in registers.
 template <int64_t Form>
 INGOT_INLINE void finish_block(const I8Call& x, int64_t row) {
   constexpr int64_t kStrip = 32;
@@ -497,8 +496,20 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
   const GemmI8Params& p = *reinterpret_cast<const GemmI8Params*>(call->param);
   const I8Scratch at = i8_scratch(p);
   auto* scratch = static_cast<uint8_t*>(call->scratch);
-  I8Call x{p, call, scratch + at.a, reinterpret_cast<int32_t*>(scratch + at.row_sums),
-           reinterpret_cast<int32_t*>(scratch + at.acc), nullptr, nullptr, 0, 0, 0, 0, 0, 0, nullptr};
+  I8Call x{p,
+           call,
+           scratch + at.a,
+           reinterpret_cast<int32_t*>(scratch + at.row_sums),
+           reinterpret_cast<int32_t*>(scratch + at.acc),
+           nullptr,
+           nullptr,
+           0,
+           0,
+           0,
+           0,
+           0,
+           0,
+           nullptr};
   const int64_t chunks = i8_chunks(p.n), blocks = i8_blocks(Form, i8_words(p));
   int64_t packed_group = -1;
   for (int64_t unit = call->begin; unit < call->end; unit++) {

@@ -20,16 +20,19 @@ INGOT_INLINE int32_t word_at(const void* p) { return load_as<int32_t>(p); }
 
 INGOT_INLINE Shorts8 multiply_bytes(Bytes16 u, Bytes16 i) {
   using Char = char __attribute__((vector_size(16)));
-  return __builtin_bit_cast(Shorts8, __builtin_ia32_pmaddubsw128(__builtin_bit_cast(Char, u), __builtin_bit_cast(Char, i)));
+  return __builtin_bit_cast(Shorts8,
+                            __builtin_ia32_pmaddubsw128(__builtin_bit_cast(Char, u), __builtin_bit_cast(Char, i)));
 }
 INGOT_INLINE Ints4 multiply_shorts(Shorts8 a, Shorts8 b) {
   using Short = short __attribute__((vector_size(16)));
-  return __builtin_bit_cast(Ints4, __builtin_ia32_pmaddwd128(__builtin_bit_cast(Short, a), __builtin_bit_cast(Short, b)));
+  return __builtin_bit_cast(Ints4,
+                            __builtin_ia32_pmaddwd128(__builtin_bit_cast(Short, a), __builtin_bit_cast(Short, b)));
 }
 #if defined(__AVX2__)
 INGOT_INLINE Shorts multiply_bytes(Bytes u, Bytes i) {
   using Char = char __attribute__((vector_size(32)));
-  return __builtin_bit_cast(Shorts, __builtin_ia32_pmaddubsw256(__builtin_bit_cast(Char, u), __builtin_bit_cast(Char, i)));
+  return __builtin_bit_cast(Shorts,
+                            __builtin_ia32_pmaddubsw256(__builtin_bit_cast(Char, u), __builtin_bit_cast(Char, i)));
 }
 INGOT_INLINE VI multiply_shorts(Shorts a, Shorts b) {
   using Short = short __attribute__((vector_size(32)));

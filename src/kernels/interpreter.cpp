@@ -161,8 +161,8 @@ extern "C" void ingot_hook_store(VI acc, void* out, int64_t at, void* const* ext
   EpilogueRegisters registers;
   registers.run(acc, extra, strides, row, col, lanes, *program);
   const int32_t result = program->results[0];
-  store_result(program->result_types[0], program->code[result].bytes, registers.at + result * EpilogueRegisters::kStride,
-               1, lanes, out, at);
+  store_result(program->result_types[0], program->code[result].bytes,
+               registers.at + result * EpilogueRegisters::kStride, 1, lanes, out, at);
 }
 
 }  // namespace ingot::kernel

@@ -45,8 +45,8 @@ INGOT_INLINE void pool_channels(const PoolParams& p, const PoolWindow<T>& w, T* 
   for (int64_t d = w.taps[0].first; d < w.taps[0].last; d++)
     for (int64_t h = w.taps[1].first; h < w.taps[1].last; h++)
       for (int64_t t = w.taps[2].first; t < w.taps[2].last; t++) {
-        const T* x = w.x + d * p.dilation[0] * plane + h * p.dilation[1] * row + t * p.dilation[2] * p.channels +
-                     channel;
+        const T* x =
+            w.x + d * p.dilation[0] * plane + h * p.dilation[1] * row + t * p.dilation[2] * p.channels + channel;
         INGOT_UNROLL for (int v = 0; v < NV; v++) {
           Vec<T> value = load_partial(x + v * kLanes, lanes);
           if (is_max)

@@ -205,7 +205,8 @@ Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, Epilo
       progress = true;
       TensorId result = only_escaping(e, value, nodes);
       // An epilogue that has come down to 8 bits is not widened again: whoever reads it can do that.
-      const bool storable = result != kNoTensor && bits(e.info(result).dtype) <= bits(e.info(best.result).dtype) && (types == EpilogueTypes::kAny || e.info(result).dtype == e.info(value).dtype);
+      const bool storable = result != kNoTensor && bits(e.info(result).dtype) <= bits(e.info(best.result).dtype) &&
+                            (types == EpilogueTypes::kAny || e.info(result).dtype == e.info(value).dtype);
       if (storable) best = snapshot(result);
     }
   }

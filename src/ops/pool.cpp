@@ -46,7 +46,9 @@ const Kernel* channels_last_kernel(const LowerContext& ctx) {
   const DType t = ctx.in(0).dtype;
   if (t == DType::F32) return &kernel::ingot_pool_f32_kernel;
   if (ctx.node.op != "MaxPool") return nullptr;
-  return t == DType::U8 ? &kernel::ingot_max_pool_u8_kernel : t == DType::I8 ? &kernel::ingot_max_pool_i8_kernel : nullptr;
+  return t == DType::U8   ? &kernel::ingot_max_pool_u8_kernel
+         : t == DType::I8 ? &kernel::ingot_max_pool_i8_kernel
+                          : nullptr;
 }
 
 void lower_channels_last(LowerContext& ctx, const Kernel& kernel, const std::vector<int64_t>& in,

@@ -3,8 +3,8 @@
 // may be of any type; the first has transB, the second channels_last. B may be packed ahead: attributes "packed", an
 // I8Form or kDepthwiseForm, and "packed_shape", the dims it had.
 //
-// What the kernels for bytes do not take (zero points of other shapes, filters that are not constant) is centred into i32 temporaries and
-// multiplied by the kernels for that type.
+// What the kernels for bytes do not take (zero points of other shapes, filters that are not constant) is centred into
+// i32 temporaries and multiplied by the kernels for that type.
 #include "ops/quantized_product.h"
 
 #include <algorithm>
@@ -358,9 +358,9 @@ Operand padded(LowerContext& ctx, Operand x, std::vector<int64_t>& dims, const W
 // A convolution over an image channels last, with its padding in place.
 struct Image {
   Operand operand;
-  bool has_slack;             // bytes behind it may be read
+  bool has_slack;                // bytes behind it may be read
   std::vector<int64_t> in, out;  // [N, spatial..., C]
-  std::vector<int64_t> w;     // dims of the weights
+  std::vector<int64_t> w;        // dims of the weights
   Window window;
   int64_t image, step[3], tap[3], size[3];  // bytes between images, output pixels and taps; the result's spatial dims
 };
@@ -368,8 +368,16 @@ struct Image {
 Image image_of(LowerContext& ctx, const Result& r) {
   const Node& node = ctx.node;
   const bool last = channels_last(node);
-  Image i{ctx.input(kA), false, as_channels_last(ctx.dims(kA), last), as_channels_last(r.dims, last),
-          conv_weight_dims(node, ctx.dims(kB)), {}, 0, {}, {}, {}};
+  Image i{ctx.input(kA),
+          false,
+          as_channels_last(ctx.dims(kA), last),
+          as_channels_last(r.dims, last),
+          conv_weight_dims(node, ctx.dims(kB)),
+          {},
+          0,
+          {},
+          {},
+          {}};
   i.window = window_of(node, i.in.size() - 2, {i.w.begin() + 2, i.w.end()});
   resolve_pads(i.window, {i.in.begin() + 1, i.in.end() - 1});
   if (!last) {
@@ -393,8 +401,8 @@ Image image_of(LowerContext& ctx, const Result& r) {
   return i;
 }
 
-// emit(result) makes the result channels last; where the model has it otherwise, accumulators are moved and the epilogue
-// comes after that.
+// emit(result) makes the result channels last; where the model has it otherwise, accumulators are moved and the
+// epilogue comes after that.
 template <class Emit>
 void emit_in_layout(LowerContext& ctx, const Result& r, const std::vector<int64_t>& out, const Emit& emit) {
   if (channels_last(ctx.node)) return emit(r);

@@ -1,5 +1,5 @@
-// Products of 8-bit integers as steps of ingot_gemm_i8_chained and _pairs, and how their constant operands are packed ahead
-// (planner/pack_weights.cpp).
+// Products of 8-bit integers as steps of ingot_gemm_i8_chained and _pairs, and how their constant operands are packed
+// ahead (planner/pack_weights.cpp).
 #pragma once
 #include "kernels/gemm_i8.h"
 #include "ops/window.h"

@@ -1,4 +1,5 @@
-// Packs a constant matrix of 8-bit integers for the kernels ingot_gemm_i8_chained and ingot_gemm_i8_pairs (kernels/gemm_i8.h says how it is laid out).
+// Packs a constant matrix of 8-bit integers for the kernels ingot_gemm_i8_chained and ingot_gemm_i8_pairs
+// (kernels/gemm_i8.h says how it is laid out).
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,7 +12,7 @@ namespace ingot {
 struct I8Matrix {
   int64_t n = 0, runs = 1, run_bytes = 0;
   bool is_signed = true;
-  const uint8_t* data = nullptr;   // as it is stored: number k of a column at data[column * column_stride + k_offset[k]]
+  const uint8_t* data = nullptr;  // as it is stored: number k of a column at data[column * column_stride + k_offset[k]]
   std::vector<int64_t> k_offset;
   int64_t column_stride = 0;
 
@@ -20,7 +21,8 @@ struct I8Matrix {
   }
 };
 // B[k][n] with strides in bytes.
-I8Matrix i8_matrix(const uint8_t* data, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride, bool is_signed);
+I8Matrix i8_matrix(const uint8_t* data, int64_t k, int64_t n, int64_t row_stride, int64_t column_stride,
+                   bool is_signed);
 
 struct PackedI8 {
   kernel::I8Form form = kernel::kI8Pairs;

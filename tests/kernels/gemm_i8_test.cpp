@@ -74,22 +74,22 @@ void check(const Shape& s, Random& random) {
   p.b_row = by_columns ? 1 : s.n, p.b_col = by_columns ? s.k : 1;
   std::vector<uint8_t> b_columns(b.size());
   for (int64_t k = 0; k < s.k; k++)
-    for (int64_t n = 0; n < s.n; n++)
-      b_columns[static_cast<size_t>(n * s.k + k)] = b[static_cast<size_t>(k * s.n + n)];
+    for (int64_t n = 0; n < s.n; n++) b_columns[static_cast<size_t>(n * s.k + k)] = b[static_cast<size_t>(k * s.n + n)];
   p.entry_row = s.m;
   p.c_row = s.n;
   p.extras = 1, p.extra[0] = {1, 0};
 
   PackedI8 packed;
-  if (s.form)
-    packed = pack_i8(i8_matrix(b.data(), s.k, s.n, s.n, 1, s.b_signed), static_cast<I8Form>(s.form));
+  if (s.form) packed = pack_i8(i8_matrix(b.data(), s.k, s.n, s.n, 1, s.b_signed), static_cast<I8Form>(s.form));
   constexpr int32_t kBefore = 0x5a5a5a5a;
   std::vector<int32_t> c(static_cast<size_t>(s.m * s.n + 1), kBefore);
   const I8Scratch size = i8_scratch(p);
   std::vector<uint8_t> memory(static_cast<size_t>(size.total + 128), 0xcd);
   auto* scratch = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
-  void* operands[] = {a.data(), s.form ? static_cast<void*>(packed.bytes.data()) : by_columns ? b_columns.data() : b.data(), c.data(),
-                      a_zero.data(), b_zero.data(), bias.data()};
+  void* operands[] = {
+      a.data(),      s.form ? static_cast<void*>(packed.bytes.data()) : by_columns ? b_columns.data() : b.data(),
+      c.data(),      a_zero.data(),
+      b_zero.data(), bias.data()};
   for (int64_t begin = 0, units = i8_units(p); begin < units;) {
     const int64_t end = random.coin() ? units : random.in(begin + 1, units);
     KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch};
@@ -100,8 +100,10 @@ void check(const Shape& s, Random& random) {
   EXPECT_EQ(c.back(), kBefore);
   for (int64_t m = 0; m < s.m; m++)
     for (int64_t n = 0; n < s.n; n++) {
-      const int64_t za = s.a_zero == kNoZero ? 0 : number(a_zero[static_cast<size_t>(s.a_zero == kOneZero ? 0 : m)], s.a_signed);
-      const int64_t zb = s.b_zero == kNoZero ? 0 : number(b_zero[static_cast<size_t>(s.b_zero == kOneZero ? 0 : n)], s.b_signed);
+      const int64_t za =
+          s.a_zero == kNoZero ? 0 : number(a_zero[static_cast<size_t>(s.a_zero == kOneZero ? 0 : m)], s.a_signed);
+      const int64_t zb =
+          s.b_zero == kNoZero ? 0 : number(b_zero[static_cast<size_t>(s.b_zero == kOneZero ? 0 : n)], s.b_signed);
       int64_t sum = bias[static_cast<size_t>(m)];
       for (int64_t k = 0; k < s.k; k++)
         sum += (number(a[static_cast<size_t>(m * s.k + k)], s.a_signed) - za) *
@@ -120,7 +122,8 @@ TEST(GemmI8, EveryKind) {
         for (I8Zero a_zero : {kNoZero, kOneZero, kZeroPerRow})
           for (I8Zero b_zero : {kNoZero, kOneZero, kZeroPerColumn})
             for (Values values : {kUniform, kGaussian, kExtreme, kTop, kAdversarial})
-              check({random.in(1, 40), random.in(1, 150), random.in(1, 90), a_signed, b_signed, a_zero, b_zero, form, values},
+              check({random.in(1, 40), random.in(1, 150), random.in(1, 90), a_signed, b_signed, a_zero, b_zero, form,
+                     values},
                     random);
 }
 
@@ -129,9 +132,10 @@ TEST(GemmI8, Shapes) {
   const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 257};
   auto size = [&] { return sizes[random.in(0, std::size(sizes) - 1)]; };
   for (int i = 0; i < 150; i++)
-    check({size(), size(), size(), random.coin(), random.coin(), static_cast<I8Zero>(random.in(0, 2)),
-           static_cast<I8Zero>(random.in(0, 2)), static_cast<int>(random.in(0, 2)), static_cast<Values>(random.in(0, 4))},
-          random);
+    check(
+        {size(), size(), size(), random.coin(), random.coin(), static_cast<I8Zero>(random.in(0, 2)),
+         static_cast<I8Zero>(random.in(0, 2)), static_cast<int>(random.in(0, 2)), static_cast<Values>(random.in(0, 4))},
+        random);
 }
 
 TEST(GemmI8, LongSums) {
