@@ -93,62 +93,52 @@ def minilm_path() -> Path:
     return cached("minilm", export)
 
 
+def export_hidden_states(model: Any, path: Path) -> None:
+    """An encoder of batch 1 and 128 tokens, for what its last layer gives."""
+    import torch
+
+    class Hidden(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.bert = model
+
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+            return self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+    torch.onnx.export(
+        Hidden().eval(),
+        two_inputs(1, 128),
+        path,
+        dynamo=True,
+        opset_version=20,
+        external_data=False,
+        input_names=["input_ids", "attention_mask"],
+        output_names=["hidden"],
+    )
+
+
 def distilbert_path() -> Path:
-    """DistilBERT-base with random weights, batch 1, 128 tokens; no mask, as its hidden states are what is timed."""
+    """DistilBERT-base with random weights."""
 
     def export(path: Path) -> None:
         import torch
         from transformers import DistilBertConfig, DistilBertModel
 
-        class Hidden(torch.nn.Module):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                torch.manual_seed(0)
-                self.bert = DistilBertModel(DistilBertConfig(attn_implementation="sdpa"))
-
-            def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-                return self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-
-        torch.onnx.export(
-            Hidden().eval(),
-            two_inputs(1, 128),
-            path,
-            dynamo=True,
-            opset_version=20,
-            external_data=False,
-            input_names=["input_ids", "attention_mask"],
-            output_names=["hidden"],
-        )
+        torch.manual_seed(0)
+        export_hidden_states(DistilBertModel(DistilBertConfig(attn_implementation="sdpa")), path)
 
     return cached("distilbert", export)
 
 
 def bert_path() -> Path:
-    """BERT-base with random weights, batch 1, 128 tokens."""
+    """BERT-base with random weights."""
 
     def export(path: Path) -> None:
         import torch
         from transformers import BertConfig, BertModel
 
-        class Hidden(torch.nn.Module):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                torch.manual_seed(0)
-                self.bert = BertModel(BertConfig(attn_implementation="sdpa"), add_pooling_layer=False)
-
-            def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-                return self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
-
-        torch.onnx.export(
-            Hidden().eval(),
-            two_inputs(1, 128),
-            path,
-            dynamo=True,
-            opset_version=20,
-            external_data=False,
-            input_names=["input_ids", "attention_mask"],
-            output_names=["hidden"],
-        )
+        torch.manual_seed(0)
+        export_hidden_states(BertModel(BertConfig(attn_implementation="sdpa"), add_pooling_layer=False), path)
 
     return cached("bert", export)
 

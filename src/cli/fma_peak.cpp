@@ -2,13 +2,10 @@
 
 #include <immintrin.h>
 
-#include <algorithm>
-#include <chrono>
+#include "cli/best_rate.h"
 
 namespace ingot {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Twelve chains hide the latency of two units of four or five cycles.
 __attribute__((target("avx2,fma"), noinline)) float run(int rounds) {
@@ -32,17 +29,7 @@ __attribute__((target("avx2,fma"), noinline)) float run(int rounds) {
 double fma_peak(double seconds) {
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 0;
   constexpr int kRounds = 200'000;  // about 0.4 ms: short enough to fall between interruptions
-  constexpr double kMacs = double(kRounds) * 12 * 8;
-  double best = 0;
-  const double end = now() + seconds;
-  volatile float sink = 0;
-  do {
-    const double start = now();
-    sink = run(kRounds);
-    best = std::max(best, kMacs / (now() - start));
-  } while (now() < end);
-  (void)sink;
-  return best * 1e-9;
+  return best_rate(seconds, double(kRounds) * 12 * 8, [] { return run(kRounds); });
 }
 
 }  // namespace ingot

@@ -1,16 +1,14 @@
 #include "cli/read_bandwidth.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <vector>
+
+#include "cli/best_rate.h"
 
 namespace ingot {
 namespace {
 
 constexpr size_t kLines = size_t{1} << 21;  // 128 MB
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 using Vector = float __attribute__((vector_size(64)));
 
@@ -27,16 +25,7 @@ float sum(const std::vector<Vector>& lines) {
 
 double read_bandwidth(double seconds) {
   const std::vector<Vector> lines(kLines);
-  double best = 0;
-  const double end = now() + seconds;
-  volatile float sink = 0;
-  do {
-    const double start = now();
-    sink = sum(lines);
-    best = std::max(best, double(kLines * sizeof(Vector)) / (now() - start));
-  } while (now() < end);
-  (void)sink;
-  return best * 1e-9;
+  return best_rate(seconds, double(kLines * sizeof(Vector)), [&] { return sum(lines); });
 }
 
 }  // namespace ingot

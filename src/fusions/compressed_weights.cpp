@@ -5,6 +5,7 @@
 // too, fusions/quantized_product.cpp has been there before.
 #include "matcher/fusion.h"
 #include "matcher/region.h"
+#include "ops/via_f32.h"
 #include "passes/constants.h"
 #include "passes/simplify.h"
 
@@ -20,7 +21,6 @@ struct Weights {
   bool transposed = false;
 };
 
-bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
 bool is_4_or_8_bit(DType t) { return is_integer(t) && (bits(t) == 4 || bits(t) == 8); }
 
 // "" and the weights, or why t is none.

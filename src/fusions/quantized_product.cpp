@@ -57,7 +57,7 @@ std::string read_product(const Editor& e, const Node& n, Product& p) {
 
 class Rewrite {
  public:
-  Rewrite(Editor& e, Handle h, const Product& p) : e_(e), h_(h), node_(e.node(h)), p_(p) {}
+  Rewrite(Editor& e, const Node& n, const Product& p) : e_(e), node_(n), p_(p) {}
 
   void run() {
     const Shape out = *e_.info(node_.outputs[0]).shape;
@@ -126,7 +126,6 @@ class Rewrite {
   }
 
   Editor& e_;
-  Handle h_;
   const Node node_;
   const Product p_;
 };
@@ -140,7 +139,7 @@ void run(Editor& e, const Explain& explain) {
     if (!e.maker(n.inputs[0], "DequantizeLinear") && !e.maker(n.inputs[1], "DequantizeLinear")) continue;
     Product p;
     const std::string label = n.label(), why = read_product(e, n, p);
-    if (why.empty()) Rewrite(e, h, p).run();
+    if (why.empty()) Rewrite(e, n, p).run();
     if (explain) explain(label, why.empty() ? "matched" : why);
   }
 }

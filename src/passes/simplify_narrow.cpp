@@ -1,5 +1,6 @@
 // Constants in fewer bits than f32 are moved and indexed as they are, and widened afterwards: a table of embeddings
 // stays narrow, and only the rows read are widened.
+#include "ops/via_f32.h"
 #include "passes/constants.h"
 #include "passes/simplify.h"
 
@@ -7,8 +8,6 @@ namespace ingot {
 namespace {
 
 using Handle = Editor::Handle;
-
-bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
 
 // f(Cast(c), ...) -> Cast(f(c, ...)) for f that moves elements of its first operand.
 bool moved_before_cast(Editor& e, Handle h) {

@@ -10,6 +10,7 @@
 #include "kernels/gemm.h"
 #include "ops/conv.h"
 #include "ops/quantized_product.h"
+#include "ops/via_f32.h"
 #include "planner/pack_i8.h"
 #include "planner/pack_narrow.h"
 
@@ -63,8 +64,6 @@ Packing pack_narrow(const NarrowMatrix& m, ConstantPtr keep) {
            {"packed_zeros", layout.zeros},
            {"packed_zero", packing.zero}}};
 }
-
-bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
 
 Packing pack_matrix(const ConstantPtr& c, int64_t k, int64_t n, int64_t row, int64_t col) {
   if (!is_half(c->dtype)) return pack_floats(c, k, n, row, col);

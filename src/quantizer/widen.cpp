@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "ops/via_f32.h"
 #include "quantizer/products.h"
 #include "writer/onnx_graph.h"
 
 namespace ingot {
 namespace {
-
-bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
 
 float from_half(uint16_t bits, DType type) {
   if (type == DType::BF16) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
