@@ -1,0 +1,101 @@
+"""Dynamically quantized LSTM and GRU, and cells.
+
+ONNX has no integer LSTM or GRU: their weights stay integers, their activations floats. Cells are written with products, and
+these are quantized as any other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ingot.errors import UnsupportedError
+from ingot.exporter.reference import ReferenceMode, handles
+from ingot.exporter.reference.products import dynamic
+from ingot.exporter.weights import CellWeights, HalfWeight, QuantizedWeight
+
+
+def _flat(params: list[Any]) -> list[Tensor]:
+    if not all(isinstance(p, CellWeights) for p in params):
+        raise UnsupportedError("a quantized recurrent module on a packed sequence", "pass a padded tensor")
+    return [tensor for cell in params for tensor in cell.flat()]
+
+
+@handles("aten::quantized_lstm", "quantized_lstm")
+def quantized_lstm(
+    mode: ReferenceMode,
+    x: Tensor,
+    hx: Any,
+    params: list[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool = False,
+    **named: Any,
+) -> Any:
+    flat = _flat(params)
+    return torch.lstm(x, hx, flat, has_biases, num_layers, 0.0, False, bidirectional, batch_first)
+
+
+@handles("aten::quantized_gru", "quantized_gru")
+def quantized_gru(
+    mode: ReferenceMode,
+    x: Tensor,
+    hx: Tensor,
+    params: list[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool = False,
+) -> Any:
+    flat = _flat(params)
+    return torch.gru(x, hx, flat, has_biases, num_layers, 0.0, False, bidirectional, batch_first)
+
+
+Weight = QuantizedWeight | HalfWeight
+
+
+def _gates(x: Tensor, weight: Weight, bias: Tensor) -> Tensor:
+    operand = dynamic(x) if isinstance(weight, QuantizedWeight) else x
+    return torch.nn.functional.linear(operand, weight.real(), bias)
+
+
+@handles("quantized::quantized_lstm_cell_dynamic")
+def lstm_cell(
+    mode: ReferenceMode, x: Tensor, hx: Any, w_ih: Weight, w_hh: Weight, b_ih: Tensor, b_hh: Tensor
+) -> tuple[Tensor, Tensor]:
+    h, c = hx
+    i, f, g, o = (_gates(x, w_ih, b_ih) + _gates(h, w_hh, b_hh)).chunk(4, 1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+@handles("quantized::quantized_gru_cell_dynamic")
+def gru_cell(
+    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, b_ih: Tensor, b_hh: Tensor
+) -> Tensor:
+    r_x, z_x, n_x = _gates(x, w_ih, b_ih).chunk(3, 1)
+    r_h, z_h, n_h = _gates(h, w_hh, b_hh).chunk(3, 1)
+    z = torch.sigmoid(z_x + z_h)
+    n = torch.tanh(n_x + torch.sigmoid(r_x + r_h) * n_h)
+    return (h - n) * z + n
+
+
+@handles("quantized::quantized_rnn_tanh_cell_dynamic")
+def rnn_tanh_cell(
+    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, b_ih: Tensor, b_hh: Tensor
+) -> Tensor:
+    return torch.tanh(_gates(x, w_ih, b_ih) + _gates(h, w_hh, b_hh))
+
+
+@handles("quantized::quantized_rnn_relu_cell_dynamic")
+def rnn_relu_cell(
+    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, b_ih: Tensor, b_hh: Tensor
+) -> Tensor:
+    return torch.relu(_gates(x, w_ih, b_ih) + _gates(h, w_hh, b_hh))

@@ -1,0 +1,114 @@
+"""What users hand in: modules of every kind of quantization, exported programs, files, states. All become one module."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+from ingot.errors import InvalidInputError, InvalidModelError, IoError, UnsupportedError
+from ingot.exporter.torchscript import Interpreted
+
+
+def module_of(source: Any) -> nn.Module:
+    """The module to trace. The source is not changed."""
+    if isinstance(source, str | os.PathLike):
+        source = load(source)
+    if isinstance(source, ExportedProgram):
+        return source.module()
+    if isinstance(source, torch.jit.ScriptModule):
+        return Interpreted(source)
+    if isinstance(source, nn.Module):
+        return converted(source)
+    raise InvalidInputError(
+        f"{type(source).__name__} is no model", "a torch.nn.Module, an ExportedProgram, or a .pt2 or TorchScript file"
+    )
+
+
+def load(path: str | os.PathLike[str]) -> ExportedProgram | torch.jit.ScriptModule:
+    """A .pt2 file (torch.export.save) or a TorchScript file (torch.jit.save)."""
+    file = Path(path)
+    if not file.is_file():
+        raise IoError(f"{file}: no such file")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        raise InvalidModelError(f"{file}: neither a .pt2 nor a TorchScript file") from None
+    script = any(name.endswith("/constants.pkl") or "/code/" in name for name in names)
+    pt2 = any("models/" in name or "serialized_exported_program" in name for name in names)
+    if not script and not pt2:
+        raise InvalidModelError(
+            f"{file}: holds neither an exported program nor TorchScript",
+            "of a state_dict, make the module first: Model.from_state_dict(float_module, torch.load(file))",
+        )
+    try:
+        if script and not pt2:
+            return torch.jit.load(str(file), map_location="cpu")
+        _register_quantized_operators()
+        return torch.export.load(str(file))
+    except Exception as error:
+        raise InvalidModelError(f"{file}: {str(error).strip().splitlines()[0] if str(error) else error!r}") from error
+
+
+def _register_quantized_operators() -> None:
+    import torch.ao.quantization.fx._decomposed
+
+
+def _observers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Modules of a model that is prepared for quantization, by what they do: torch's and torchao's have no common base."""
+    return [(name, m) for name, m in model.named_modules() if hasattr(m, "calculate_qparams") and hasattr(m, "dtype")]
+
+
+def converted(model: nn.Module) -> nn.Module:
+    """Models that are prepared (with observers or fake quantization) but not converted are converted, as a copy."""
+    found = _observers(model)
+    if not found:
+        return model
+    _check_calibrated(found)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        work = copy.deepcopy(model)
+        if not isinstance(model, torch.fx.GraphModule):
+            return torch.ao.quantization.convert(work.eval())
+        if "_observed_graph_module_attrs" in model.meta:
+            from torch.ao.quantization.quantize_fx import convert_to_reference_fx
+
+            return convert_to_reference_fx(work.eval())
+        try:
+            from torchao.quantization.pt2e import move_exported_model_to_eval
+            from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+        except ImportError:
+            raise UnsupportedError("a PT2E model that is not converted needs torchao", "pip install torchao") from None
+        return convert_pt2e(move_exported_model_to_eval(work))
+
+
+def _check_calibrated(observers: list[tuple[str, nn.Module]]) -> None:
+    for name, observer in observers:
+        inner = getattr(observer, "activation_post_process", observer)
+        low = getattr(inner, "min_val", None)
+        # Observers of weights fill themselves when the model is converted.
+        if "weight" not in name and isinstance(low, Tensor) and low.numel() and math.isinf(float(low.flatten()[0])):
+            raise InvalidModelError(
+                f"'{name}' was never calibrated", "run the prepared model on sample data before it is exported"
+            )
+
+
+def from_state_dict(float_module: nn.Module, state: Mapping[str, Any]) -> nn.Module:
+    """The quantized module whose state_dict this is, made from its float module.
+
+    Which modules are quantized, and how, is read from the state. Modules without state that float_module has and the state
+    lacks (a batch norm fused into a convolution) become identities.
+    """
+    from ingot.exporter.states import rebuild
+
+    return rebuild(float_module, state)
