@@ -44,15 +44,16 @@ def load(path: str | os.PathLike[str]) -> ExportedProgram | torch.jit.ScriptModu
             names = archive.namelist()
     except (OSError, zipfile.BadZipFile):
         raise InvalidModelError(f"{file}: neither a .pt2 nor a TorchScript file") from None
-    script = any(name.endswith("/constants.pkl") or "/code/" in name for name in names)
-    pt2 = any("models/" in name or "serialized_exported_program" in name for name in names)
+    inside = {name.partition("/")[2] or name for name in names}  # all but the archive's own folder
+    script = "constants.pkl" in inside
+    pt2 = bool(inside & {"archive_format", "serialized_exported_program.json"})
     if not script and not pt2:
         raise InvalidModelError(
             f"{file}: holds neither an exported program nor TorchScript",
             "of a state_dict, make the module first: Model.from_state_dict(float_module, torch.load(file))",
         )
     try:
-        if script and not pt2:
+        if script:
             return torch.jit.load(str(file), map_location="cpu")
         _register_quantized_operators()
         return torch.export.load(str(file))
@@ -66,7 +67,7 @@ def _register_quantized_operators() -> None:
 
 def _observers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Modules of a model that is prepared for quantization, by what they do: torch's and torchao's have no common base."""
-    return [(name, m) for name, m in model.named_modules() if hasattr(m, "calculate_qparams") and hasattr(m, "dtype")]
+    return [(name, m) for name, m in model.named_modules() if hasattr(m, "calculate_qparams")]
 
 
 def converted(model: nn.Module) -> nn.Module:
@@ -80,7 +81,7 @@ def converted(model: nn.Module) -> nn.Module:
         work = copy.deepcopy(model)
         if not isinstance(model, torch.fx.GraphModule):
             return torch.ao.quantization.convert(work.eval())
-        if "_observed_graph_module_attrs" in model.meta:
+        if not any(isinstance(node.target, torch._ops.OpOverload) for node in model.graph.nodes):  # of FX, not PT2E
             from torch.ao.quantization.quantize_fx import convert_to_reference_fx
 
             return convert_to_reference_fx(work.eval())

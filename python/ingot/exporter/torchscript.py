@@ -51,6 +51,8 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "aten::size": lambda x, dim=None: list(x.shape) if dim is None else x.shape[dim],
     "aten::dim": lambda x: x.dim(),
     "aten::append": lambda items, item: items.append(item) or items,
+    # Its scale may be a tensor or a number.
+    "aten::quantize_per_tensor": lambda x, scale, zero, dtype: torch.quantize_per_tensor(x, scale, zero, _DTYPES[dtype]),
     "aten::format": lambda text, *values: text.format(*values),
     "prim::NumToTensor": lambda x: x,
     "prim::ImplicitTensorToNum": lambda x: x,

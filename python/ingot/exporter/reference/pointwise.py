@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from ingot.errors import InvalidModelError
-from ingot.exporter.reference import Grid, ReferenceMode, grid_of, handles
+from ingot.exporter.reference import Grid, ReferenceMode, grid_of, handles, real
 
 
 def _grid(mode: ReferenceMode, x: Tensor) -> Grid:
@@ -114,7 +114,7 @@ def _register_given(name: str, call: Callable[..., Tensor]) -> None:
         zero_point = named.pop("output_zero_point", None)
         if scale is None:
             *args, scale, zero_point = args  # type: ignore[assignment]
-        return _with_grid(mode, call(x, *args, **named), x, scale, zero_point)
+        return _with_grid(mode, call(x, *map(real, args), **named), x, scale, zero_point)
 
 
 for _name, _call in ON_GIVEN_GRID.items():

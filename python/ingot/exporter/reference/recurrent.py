@@ -61,27 +61,28 @@ def quantized_gru(
 Weight = QuantizedWeight | HalfWeight
 
 
-def _gates(x: Tensor, weight: Weight, bias: Tensor) -> Tensor:
+def _gates(x: Tensor, weight: Weight) -> Tensor:
+    """The bias is the packed one: PyTorch's kernels do not look at the biases they are given beside it."""
     operand = dynamic(x) if isinstance(weight, QuantizedWeight) else x
-    return torch.nn.functional.linear(operand, weight.real(), bias)
+    return torch.nn.functional.linear(operand, weight.real(), weight.bias)
 
 
 @handles("quantized::quantized_lstm_cell_dynamic")
 def lstm_cell(
-    mode: ReferenceMode, x: Tensor, hx: Any, w_ih: Weight, w_hh: Weight, b_ih: Tensor, b_hh: Tensor
+    mode: ReferenceMode, x: Tensor, hx: Any, w_ih: Weight, w_hh: Weight, *biases: Tensor
 ) -> tuple[Tensor, Tensor]:
     h, c = hx
-    i, f, g, o = (_gates(x, w_ih, b_ih) + _gates(h, w_hh, b_hh)).chunk(4, 1)
+    i, f, g, o = (_gates(x, w_ih) + _gates(h, w_hh)).chunk(4, 1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
 @handles("quantized::quantized_gru_cell_dynamic")
 def gru_cell(
-    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, b_ih: Tensor, b_hh: Tensor
+    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor
 ) -> Tensor:
-    r_x, z_x, n_x = _gates(x, w_ih, b_ih).chunk(3, 1)
-    r_h, z_h, n_h = _gates(h, w_hh, b_hh).chunk(3, 1)
+    r_x, z_x, n_x = _gates(x, w_ih).chunk(3, 1)
+    r_h, z_h, n_h = _gates(h, w_hh).chunk(3, 1)
     z = torch.sigmoid(z_x + z_h)
     n = torch.tanh(n_x + torch.sigmoid(r_x + r_h) * n_h)
     return (h - n) * z + n
@@ -89,13 +90,13 @@ def gru_cell(
 
 @handles("quantized::quantized_rnn_tanh_cell_dynamic")
 def rnn_tanh_cell(
-    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, b_ih: Tensor, b_hh: Tensor
+    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor
 ) -> Tensor:
-    return torch.tanh(_gates(x, w_ih, b_ih) + _gates(h, w_hh, b_hh))
+    return torch.tanh(_gates(x, w_ih) + _gates(h, w_hh))
 
 
 @handles("quantized::quantized_rnn_relu_cell_dynamic")
 def rnn_relu_cell(
-    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, b_ih: Tensor, b_hh: Tensor
+    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor
 ) -> Tensor:
-    return torch.relu(_gates(x, w_ih, b_ih) + _gates(h, w_hh, b_hh))
+    return torch.relu(_gates(x, w_ih) + _gates(h, w_hh))

@@ -1,0 +1,190 @@
+"""From PyTorch to an ONNX file: trace, translate, finish, verify, and only then put in place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ingot._ingot import finish_export
+from ingot.errors import InvalidInputError, IoError
+from ingot.exporter import verify
+from ingot.exporter.capture import Captured, call_of, capture
+from ingot.exporter.config import Torch2ONNXConfig
+from ingot.exporter.granularity import with_granularity
+from ingot.exporter.report import ExportReport, Operation
+from ingot.exporter.sources import from_state_dict, module_of
+from ingot.torch.translate import translate
+
+
+class Model:
+    """A PyTorch model to be exported: a module, quantized in any way or not, an ExportedProgram, or a file of these.
+
+    float_model, where there is one, is what the report compares a quantized model with.
+    """
+
+    def __init__(self, source: Any, *, float_model: nn.Module | None = None) -> None:
+        self.source = source
+        self.module = module_of(source)
+        self.float_model = float_model
+
+    @classmethod
+    def from_state_dict(cls, float_module: nn.Module, state: Mapping[str, Any]) -> Model:
+        """A quantized model from its state_dict and the float module it was made from."""
+        return cls(from_state_dict(float_module, state), float_model=float_module)
+
+    def export(self, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any) -> ExportReport:
+        """Writes an ONNX file, and says what was done. Nothing is written when anything fails."""
+        if config is None:
+            config = _config_of(fields)
+        elif fields:
+            raise InvalidInputError("export: either a config or its fields")
+        return _export(self, _target(path), config)
+
+
+def export(source: Any, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any) -> ExportReport:
+    """Model(source).export(path, config); fields of Torch2ONNXConfig may be given by name instead of a config."""
+    return Model(source).export(path, config, **fields)
+
+
+def _config_of(fields: dict[str, Any]) -> Torch2ONNXConfig:
+    known = set(Torch2ONNXConfig.__dataclass_fields__)
+    unknown = sorted(set(fields) - known)
+    if unknown:
+        raise InvalidInputError(f"Torch2ONNXConfig has no field '{unknown[0]}'", f"fields: {', '.join(sorted(known))}")
+    return Torch2ONNXConfig(**fields)
+
+
+def _target(path: str | os.PathLike[str]) -> Path:
+    target = Path(path)
+    if target.suffix != ".onnx":
+        raise InvalidInputError(f"{target}: the name of an ONNX file ends in .onnx")
+    if target.is_dir():
+        raise IoError(f"{target}: is a folder")
+    if not target.parent.is_dir():
+        raise IoError(f"{target.parent}: no such folder")
+    if not os.access(target.parent, os.W_OK):
+        raise IoError(f"{target.parent}: cannot be written to")
+    return target
+
+
+def _export(model: Model, target: Path, config: Torch2ONNXConfig) -> ExportReport:
+    report = ExportReport(str(target), config.dtype, config.opset_version)
+    if config.dtype == "int8":
+        report.quant_format = config.quant_format
+    call = call_of(model.module, config.example_inputs, config.input_names)
+    with _timed(report, "trace"):
+        captured = capture(model.module, call, output_names=config.output_names, dynamic_axes=config.dynamic_axes)
+    constants = constants_of(captured)
+    if config.per_channel is not None and config.dtype == "int8":
+        constants = with_granularity(captured.program, constants, config.per_channel)
+    with _work_folder(target) as folder:
+        marked, written = folder / "traced.onnx", folder / target.name
+        with _timed(report, "translate"):
+            _translate(captured, constants, marked)
+        with _timed(report, "finish"):
+            _finish(marked, written, config, report)
+        marked.unlink()
+        marked.with_name(marked.name + ".data").unlink(missing_ok=True)
+        if config.verify:
+            with _timed(report, "verify"):
+                _verify(model, captured, constants, written, report)
+        report.bytes = sum(file.stat().st_size for file in folder.iterdir())
+        _put_in_place(folder, target)
+    return report
+
+
+@contextlib.contextmanager
+def _timed(report: ExportReport, what: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    report.seconds[what] = time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def _work_folder(target: Path) -> Iterator[Path]:
+    """Beside the target, so that files can be renamed into place."""
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _put_in_place(folder: Path, target: Path) -> None:
+    # The weights first: a model never stands beside another model's weights under its own name for long.
+    for file in sorted(folder.iterdir(), key=lambda f: f.name == target.name):
+        os.replace(file, target.parent / file.name)
+
+
+def constants_of(captured: Captured) -> dict[str, Tensor]:
+    """Parameters, buffers and constants by the names of their placeholders."""
+    program = captured.program
+    signature = program.graph_signature
+    names = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    held = {**program.state_dict, **program.constants}
+    return {placeholder: held[name].detach() for placeholder, name in names.items()}
+
+
+def _translate(captured: Captured, constants: dict[str, Tensor], path: Path) -> None:
+    translation = translate(
+        captured.program.graph,
+        constants,
+        input_names=captured.call.names,
+        output_names=captured.output_names,
+        dim_names=captured.dim_names,
+    )
+    translation.write(path)
+
+
+def _finish(marked: Path, written: Path, config: Torch2ONNXConfig, report: ExportReport) -> None:
+    options: dict[str, Any] = {
+        "dtype": config.dtype,
+        "format": config.quant_format.lower(),
+        "bias": config.bias,
+        "opset": config.opset_version,
+        "external_data": config.external_data,
+    }
+    if config.weight_type is not None:
+        options["weight_type"] = config.weight_type
+    found = finish_export(str(marked), str(written), options)
+    report.quantized = [Operation(**o) for o in found["quantized"]]
+    report.unquantized = [Operation(**o) for o in found["unquantized"]]
+    report.notes += found["notes"]
+
+
+def _verify(
+    model: Model, captured: Captured, constants: dict[str, Tensor], written: Path, report: ExportReport
+) -> None:
+    verify.check_file(written)
+    call, names = captured.call, captured.output_names
+    inputs = dict(zip(call.names, call.tensors, strict=True))
+    with torch.no_grad():
+        exact = verify.run_torch(captured.program.module(), *call.tensors)
+    steps = verify.steps_of(captured.program, constants, exact)
+    ours = verify.run_ingot(str(written), inputs)
+    report.differences += verify.differences("Ingot and exact arithmetic", names, ours, exact, steps)
+    try:
+        theirs = verify.run_onnxruntime(str(written), inputs)
+        report.differences += verify.differences("onnxruntime and exact arithmetic", names, theirs, exact, steps)
+    except ImportError:
+        report.notes.append("onnxruntime is not installed: the file was not run there")
+    args, kwargs = call.arguments(call.tensors)
+    if report.quant_format:
+        eager = verify.run_torch(model.module, *args, **kwargs)
+        report.differences += verify.differences("Ingot and PyTorch's int8 kernels", names, ours, eager, steps)
+        if model.float_model is not None:
+            floats = verify.run_torch(model.float_model.eval(), *args, **kwargs)
+            report.differences += verify.differences("Ingot and the fp32 model", names, ours, floats, steps)

@@ -1,0 +1,107 @@
+"""A written model against what it was written from: ONNX's checker, Ingot, onnxruntime, PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+import ingot
+from ingot.errors import InternalError
+from ingot.exporter.report import Difference
+
+Arrays = list[np.ndarray[Any, Any]]
+
+# Operators that hand on the values of their first operand.
+MOVES = {"alias", "view", "reshape", "_unsafe_view", "flatten", "permute", "transpose", "squeeze", "unsqueeze", "clone", "t"}
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    import onnx
+
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception as error:
+        raise InternalError(f"the written model does not pass ONNX's checker: {error}") from error
+
+
+def run_ingot(path: str, inputs: Mapping[str, Tensor]) -> Arrays:
+    graph = ingot.compile(path)
+    results = graph.inference({port.name: array_of(inputs[port.name]) for port in graph.inputs})
+    return [results[port.name] for port in graph.outputs]
+
+
+def run_onnxruntime(path: str, inputs: Mapping[str, Tensor]) -> Arrays:
+    """With exact integer products: at its default level they saturate in 16 bits on CPUs without VNNI."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return list(session.run(None, {port.name: array_of(inputs[port.name]) for port in session.get_inputs()}))
+
+
+def run_torch(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Arrays:
+    with torch.no_grad():
+        result = call(*args, **kwargs)
+    return [array_of(leaf) for leaf in pytree.tree_leaves(result) if isinstance(leaf, Tensor)]
+
+
+def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
+    tensor = tensor.detach()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes
+
+        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.contiguous().numpy()
+
+
+def _scale_behind(node: Any, constants: Mapping[str, Tensor]) -> float | None:
+    """The scale of the pair that a value comes out of, through operators that only move data."""
+    while isinstance(node, torch.fx.Node) and node.op == "call_function":
+        name = getattr(node.target, "_opname", "")
+        if name == "dequantize_per_tensor":
+            scale = node.args[1]
+            if isinstance(scale, torch.fx.Node):
+                scale = constants.get(scale.name)
+            return float(scale) if isinstance(scale, int | float | Tensor) else None
+        if name not in MOVES:
+            return None
+        node = node.args[0]
+    return None
+
+
+def steps_of(program: ExportedProgram, constants: Mapping[str, Tensor], reference: Arrays) -> list[float]:
+    """The size of one quantization step of each output: its scale; of results in floats, the 255th part of their range."""
+    leaves = program.graph.output_node().args[0]
+    steps = []
+    for leaf, value in zip(leaves, reference, strict=True):
+        scale = _scale_behind(leaf, constants)
+        if scale is None:
+            finite = value[np.isfinite(value)] if value.dtype.kind == "f" else np.zeros(0)
+            scale = float(finite.max() - finite.min()) / 255 if finite.size else 1.0
+        steps.append(scale or 1.0)
+    return steps
+
+
+def differences(between: str, names: Sequence[str], found: Arrays, wanted: Arrays, steps: list[float]) -> list[Difference]:
+    result = []
+    for name, a, b, step in zip(names, found, wanted, steps, strict=True):
+        if a.shape != b.shape:
+            raise InternalError(f"output '{name}' has shape {a.shape}; PyTorch's has {b.shape}")
+        with contextlib.suppress(TypeError), np.errstate(invalid="ignore"):
+            apart = np.abs(a.astype(np.float64) - b.astype(np.float64))
+            apart[(a == b) | (np.isnan(a.astype(np.float64)) & np.isnan(b.astype(np.float64)))] = 0.0
+            largest = float(apart.max()) if apart.size else 0.0
+            result.append(Difference(name, between, largest / step, largest, step))
+    return result
