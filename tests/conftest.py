@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.backend.test.loader import load_model_tests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -88,6 +89,12 @@ def save(tmp_path: Path) -> Callable[[onnx.ModelProto], Path]:
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def node_cases() -> dict[str, Any]:
+    """ONNX's own test cases, by name."""
+    return {case.name: case for case in load_model_tests(kind="node")}
 
 
 @dataclass

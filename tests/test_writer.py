@@ -10,7 +10,6 @@ import onnxruntime
 import pytest
 from conftest import cli, make_model, mlp
 from onnx import TensorProto, helper
-from onnx.backend.test.loader import load_model_tests
 
 import ingot
 
@@ -60,11 +59,6 @@ def same(a: Any, b: Any) -> None:
         np.testing.assert_allclose(b.astype(np.float64), a.astype(np.float64), rtol=1e-4, atol=1e-5)
     else:
         assert np.array_equal(a, b)
-
-
-@pytest.fixture(scope="module")
-def node_cases() -> dict[str, Any]:
-    return {case.name: case for case in load_model_tests(kind="node")}
 
 
 @pytest.mark.parametrize("name", CASES.split())

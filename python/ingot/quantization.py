@@ -49,6 +49,7 @@ def quantize_onnx(
     nodes: Sequence[str] = (),
     exclude_nodes: Sequence[str] = (),
     external_data: bool = False,
+    opset: int | None = None,
 ) -> QuantizationReport:
     """Quantizes an ONNX file and writes another one (or Engine IR, with quant_format="ir").
 
@@ -56,6 +57,7 @@ def quantize_onnx(
     takes them, or samples: dicts by input name, sequences in the order of the inputs, arrays for models of one input.
     smooth_quant: True shares outliers of activations with weights where that promises much less noise, a number is the
     alpha for all. mixed_precision: the SNR in dB that the outputs must reach; the noisiest layers stay in fp32 for it.
+    opset: the version of ai.onnx to write; by default that of the file, at least 21.
     """
     smooth = not isinstance(smooth_quant, bool) or smooth_quant
     options: dict[str, Any] = {
@@ -83,6 +85,8 @@ def quantize_onnx(
         options["smooth_alpha"] = float(smooth_quant)
     if mixed_precision is not None:
         options["mixed_precision"] = float(mixed_precision)
+    if opset is not None:
+        options["opset"] = opset
     text, data = quantize_file(os.fspath(path), os.fspath(output), _samples(calib, path), options)
     return QuantizationReport(text, json.loads(data))
 
@@ -91,11 +95,15 @@ def convert(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    to: Literal["qdq", "qlinear"],
+    to: Literal["qdq", "qlinear"] | None = None,
+    opset: int | None = None,
     external_data: bool = False,
 ) -> list[str]:
-    """Writes a quantized model as QDQ or with integer operators; returns what stays as it was, and why."""
-    return convert_file(os.fspath(path), os.fspath(output), to, external_data)
+    """Writes a model in another opset, a quantized one as QDQ or with integer operators too.
+
+    Returns what stays as it was, and why.
+    """
+    return convert_file(os.fspath(path), os.fspath(output), to or "", opset, external_data)
 
 
 def _samples(calib: Any, path: str | os.PathLike[str]) -> str | list[dict[str, Any]] | None:

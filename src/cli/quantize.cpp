@@ -22,6 +22,7 @@ struct Options {
   double percentile = 99.99;
   std::string smooth_quant = "auto";
   std::optional<double> mixed_precision;
+  std::optional<int64_t> opset;
   int64_t block = 0;
   size_t samples = 0;
 };
@@ -73,6 +74,7 @@ QuantizeOptions quantize_options(const Options& o) {
   if (q.smooth_quant && o.smooth_quant != "auto") q.smooth_alpha = alpha(o.smooth_quant);
   q.mixed_precision = o.mixed_precision;
   q.external_data = o.external_data;
+  q.opset = o.opset;
   return q;
 }
 
@@ -142,6 +144,7 @@ void add_quantize(CLI::App& app) {
   c->add_option("--exclude-nodes", o->exclude_nodes, "not these nodes");
   c->add_option("--report", o->report, "the report as JSON");
   c->add_flag("--quiet", o->quiet, "no report on stdout");
+  c->add_option("--opset", o->opset, "version of ai.onnx to write");
   c->add_flag("--external-data", o->external_data, "weights in a file beside the model");
   c->callback([o] { run(*o); });
 }

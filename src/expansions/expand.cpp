@@ -1,6 +1,7 @@
 #include "expansions/expand.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "expansions/graph_expansion.h"
 #include "loader/schema.h"
@@ -41,7 +42,7 @@ ExpandFn ExpansionRegistry::find(const Node& node) const {
   return it == expansions_.end() ? nullptr : it->second;
 }
 
-GraphExpansion::GraphExpansion(Graph& graph) : graph_(graph) {
+GraphExpansion::GraphExpansion(Graph& graph, const NodeChoice* choice) : graph_(graph), choice_(choice) {
   known_.reserve(graph.tensors.size());
   for (Tensor& t : graph.tensors) known_.push_back(std::move(t.info));
 }
@@ -57,18 +58,34 @@ void GraphExpansion::run() {
 
 void GraphExpansion::add(Node node, std::vector<Node>& out) {
   check_operand_types(graph_, node, known_);
+  if (!choice_)
+    if (ExpandFn expansion = ExpansionRegistry::get().find(node)) return apply(expansion, node, out);
+  infer(node);
+  if (choice_)
+    if (ExpandFn expansion = choice_->choose(graph_, node, known_)) return apply(expansion, node, out);
+  out.push_back(std::move(node));
+}
+
+void GraphExpansion::apply(ExpandFn expansion, const Node& node, std::vector<Node>& out) {
+  expanded_ = true;
+  Expander e(*this, node);
+  expansion(e);
+  e.finish(out);
+}
+
+// The types of its results; of an operator that has no rule for them by what it expands to.
+void GraphExpansion::infer(const Node& node) {
   if (ExpandFn expansion = ExpansionRegistry::get().find(node)) {
-    expanded_ = true;
-    Expander e(*this, node);
-    expansion(e);
-    e.finish(out);
+    std::vector<Node> dropped;
+    const NodeChoice* kept = std::exchange(choice_, nullptr);
+    apply(expansion, node, dropped);
+    choice_ = kept;
     return;
   }
   enter_subgraphs(node);
   std::vector<TensorInfo> made = infer_node(graph_, node, known_, false);
   for (size_t i = 0; i < node.outputs.size(); i++)
     if (node.outputs[i] != kNoTensor) info(node.outputs[i]) = std::move(made[i]);
-  out.push_back(std::move(node));
 }
 
 void GraphExpansion::enter_subgraphs(const Node& node) {
@@ -76,7 +93,10 @@ void GraphExpansion::enter_subgraphs(const Node& node) {
     auto* sub = std::get_if<GraphPtr>(&value);
     if (!sub) continue;
     bind_body(node, **sub, known_);
-    in_body(node, [&] { has_expandable(**sub) ? expand(**sub) : infer_shapes(**sub); });
+    if (choice_)
+      GraphExpansion(**sub, choice_).run();
+    else
+      in_body(node, [&] { has_expandable(**sub) ? expand(**sub) : infer_shapes(**sub); });
   }
 }
 

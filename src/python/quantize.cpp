@@ -76,6 +76,8 @@ struct Options {
       q.bias_correction = nb::cast<bool>(value);
     else if (key == "external_data")
       q.external_data = nb::cast<bool>(value);
+    else if (key == "opset")
+      q.opset = nb::cast<int64_t>(value);
     else if (key == "block")
       q.block = nb::cast<int64_t>(value);
     else if (key == "op_types")
@@ -129,9 +131,9 @@ nb::tuple quantize_file(const std::string& path, const std::string& output, nb::
 }
 
 std::vector<std::string> convert_file(const std::string& path, const std::string& output, const std::string& to,
-                                      bool external_data) {
+                                      std::optional<int64_t> opset, bool external_data) {
   nb::gil_scoped_release unlocked;
-  return convert_model(path, output, to, external_data).stays;
+  return convert_model(path, output, {to, opset, external_data}).stays;
 }
 
 }  // namespace
@@ -142,8 +144,8 @@ void add_quantizer(nb::module_& m) {
         nb::sig("def quantize_file(path: str, output: str, calib: str | list[dict[str, typing.Any]] | None, "
                 "options: dict[str, typing.Any]) -> tuple[str, str]"),
         "Quantizes an ONNX file; the report as text and as JSON.");
-  m.def("convert_file", &convert_file, "path"_a, "output"_a, "to"_a, "external_data"_a,
-        "Converts a quantized ONNX file; what stays as it was, and why.");
+  m.def("convert_file", &convert_file, "path"_a, "output"_a, "to"_a, "opset"_a.none(), "external_data"_a,
+        "Writes an ONNX file in another form or opset; what stays as it was, and why.");
 }
 
 }  // namespace ingot::python

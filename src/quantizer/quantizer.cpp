@@ -39,6 +39,7 @@ void check_options(const QuantizeOptions& o, const Samples& samples) {
     bad("a percentile lies above 50 and is at most 100", "--percentile 99.99");
   if (o.smooth_alpha && !(*o.smooth_alpha >= 0 && *o.smooth_alpha <= 1))
     bad("alpha lies in [0, 1]", "--smooth-quant 0.5");
+  if (o.opset) check_opset(*o.opset);
   if (o.block < 0) bad("a block has at least one element", "--block 32");
 }
 
@@ -100,7 +101,7 @@ class ModelQuantizer {
       optimise(quantized_, {});
       save_ir(quantized_, output);
     } else {
-      write_onnx(quantized_, output, {opsets_, o_.external_data});
+      write_onnx(quantized_, output, {opsets_, o_.external_data, o_.opset});
       std::error_code error;
       report_.bytes_after = static_cast<int64_t>(fs::file_size(output, error));
       if (fs::exists(output + ".data", error))

@@ -30,6 +30,7 @@ struct QuantizeOptions {
   std::optional<double> mixed_precision;  // wanted SNR of the outputs, in dB
   int64_t block = 0;                      // WeightOnly
   bool external_data = false;
+  std::optional<int64_t> opset;  // to write; absent: that of the model, at least 21
 };
 
 struct QuantizeReport {

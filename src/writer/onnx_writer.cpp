@@ -11,6 +11,8 @@
 #include "loader/onnx_loader.h"
 #include "loader/schema.h"
 #include "onnx.pb.h"
+#include "writer/downgrade.h"
+#include "writer/onnx_graph.h"
 
 namespace ingot {
 namespace {
@@ -260,28 +262,23 @@ class GraphWriter {
 
 using Opsets = std::map<std::string, int64_t>;
 
-int64_t first_version(const Node& n) {
-  static const std::map<std::pair<std::string, std::string>, int64_t> since = [] {
-    std::map<std::pair<std::string, std::string>, int64_t> made;
-    for (const OpSchema& s : onnx_schemas()) made[{s.domain, s.name}] = s.since;
-    return made;
-  }();
-  auto it = since.find({n.domain, n.op});
-  return it == since.end() ? 1 : it->second;
-}
-
 // The domains that the graph uses, each with the version its operators are written in.
 void collect_opsets(const Graph& g, const Opsets& given, Opsets& out) {
   for (const Node& n : g.nodes) {
     auto source = given.find(n.domain);
     int64_t& version = out[n.domain];
-    version = std::max({version, first_version(n), source == given.end() ? kMicrosoftOpset : source->second});
+    version = std::max({version, first_opset(n).value_or(1), source == given.end() ? kMicrosoftOpset : source->second});
     for (const auto& [key, value] : n.attrs)
       if (const auto* body = std::get_if<GraphPtr>(&value)) collect_opsets(**body, given, out);
   }
 }
 
+// That of the first ONNX release with the opset.
 int64_t ir_version(int64_t opset) {
+  if (opset <= 11) return 6;
+  if (opset <= 14) return 7;
+  if (opset <= 18) return 8;
+  if (opset <= 20) return 9;
   if (opset <= 22) return 10;
   if (opset == 23) return 11;
   if (opset == 24) return 12;
@@ -302,9 +299,23 @@ int64_t weight_bytes(const Graph& g) {
 
 }  // namespace
 
-void write_onnx(const Graph& graph, const std::string& path, const OnnxWriteOptions& options) {
-  Opsets opsets = {{"", kOldestWrittenOpset}};
+void check_opset(int64_t opset) {
+  if (opset < kOldestWrittenOpset || opset > kNewestOpset)
+    throw Error(ErrorKind::InvalidInput, fmt::format("opset {} cannot be written", opset),
+                fmt::format("opsets {} to {} can", kOldestWrittenOpset, kNewestOpset));
+}
+
+void write_onnx(const Graph& given, const std::string& path, const OnnxWriteOptions& options) {
+  Graph older;
+  if (options.opset) {
+    check_opset(*options.opset);
+    older = deep_copy(given);
+    downgrade(older, *options.opset);
+  }
+  const Graph& graph = options.opset ? older : given;
+  Opsets opsets = {{"", kOldestCurrentOpset}};
   collect_opsets(graph, options.opsets, opsets);
+  if (options.opset) opsets[""] = *options.opset;
   onnx::ModelProto model;
   model.set_ir_version(ir_version(opsets[""]));
   model.set_producer_name("ingot");
