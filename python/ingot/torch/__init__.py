@@ -1,0 +1,1 @@
+"""Ingot for PyTorch."""
