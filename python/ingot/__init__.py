@@ -8,6 +8,7 @@ graph.emit("model.so")
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 from ingot._ingot import VERSION, FusionEntry, Graph, Node, Port, open_model
@@ -25,25 +26,66 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    from ingot.exporter import ExportReport, Model, Torch2ONNXConfig, export
+    from ingot.quantizing import (
+        PostTrainingQuantConfig,
+        QuantizationAwareTrainingConfig,
+        QuantizedModel,
+        prepare_qat,
+        quantize,
+    )
+
+# What needs PyTorch is imported when it is first asked for.
+_LAZY = {
+    "ExportReport": "ingot.exporter",
+    "Model": "ingot.exporter",
+    "PostTrainingQuantConfig": "ingot.quantizing",
+    "QuantizationAwareTrainingConfig": "ingot.quantizing",
+    "QuantizedModel": "ingot.quantizing",
+    "Torch2ONNXConfig": "ingot.exporter",
+    "export": "ingot.exporter",
+    "prepare_qat": "ingot.quantizing",
+    "quantize": "ingot.quantizing",
+}
+
 __version__: str = VERSION
 __all__ = [
     "Error",
+    "ExportReport",
     "FusionEntry",
     "Graph",
     "InternalError",
     "InvalidInputError",
     "InvalidModelError",
     "IoError",
+    "Model",
     "Node",
     "Port",
+    "PostTrainingQuantConfig",
+    "QuantizationAwareTrainingConfig",
     "QuantizationReport",
+    "QuantizedModel",
+    "Torch2ONNXConfig",
     "UnsupportedError",
     "__version__",
     "compile",
     "convert",
+    "export",
     "load",
+    "prepare_qat",
+    "quantize",
     "quantize_onnx",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'ingot' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def compile(

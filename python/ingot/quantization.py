@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ingot._ingot import convert_file, quantize_file
 from ingot.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from ingot.quantizing import PreparedModel, QuantizedModel
 
 
 @dataclass(frozen=True)
@@ -91,19 +93,34 @@ def quantize_onnx(
     return QuantizationReport(text, json.loads(data))
 
 
+@overload
 def convert(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    to: Literal["qdq", "qlinear"] | None = None,
-    opset: int | None = None,
+    to: Literal["qdq", "qlinear"],
     external_data: bool = False,
-) -> list[str]:
-    """Writes a model in another opset, a quantized one as QDQ or with integer operators too.
+) -> list[str]: ...
+@overload
+def convert(path: PreparedModel) -> QuantizedModel: ...
+def convert(
+    path: str | os.PathLike[str] | PreparedModel,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    to: Literal["qdq", "qlinear"] | None = None,
+    external_data: bool = False,
+) -> list[str] | QuantizedModel:
+    """Writes a quantized file as QDQ or with integer operators, and returns what stays as it was, and why.
 
-    Returns what stays as it was, and why.
+    Of a module that prepare_qat() gave: the 8-bit model of it, after training.
     """
-    return convert_file(os.fspath(path), os.fspath(output), to or "", opset, external_data)
+    if not isinstance(path, (str, os.PathLike)):
+        from ingot.quantizing import convert as convert_trained
+
+        return convert_trained(path)
+    if output is None or to is None:
+        raise InvalidInputError("convert: output and to are needed for a file", 'to="qdq" or to="qlinear"')
+    return convert_file(os.fspath(path), os.fspath(output), to, external_data)
 
 
 def _samples(calib: Any, path: str | os.PathLike[str]) -> str | list[dict[str, Any]] | None:

@@ -123,10 +123,10 @@ def capture(
     output_names: Sequence[str] | None = None,
     dynamic_axes: DynamicAxes | None = None,
 ) -> Captured:
-    axes = _axes_of(call, dynamic_axes or {}, output_names)
+    axes = axes_of(call, dynamic_axes or {}, output_names)
     paths: list[str] = []
     flat = _Flat(unpacked(model), call, paths)
-    tensors = _enlarged(call, axes)
+    tensors = enlarged(call, axes)
     shapes = tuple({axis: Dim.AUTO for axis in axes.get(name, {})} or None for name in call.names)
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -139,11 +139,11 @@ def capture(
             f"{type(model).__name__} cannot be traced: {str(error).strip().splitlines()[0] if str(error) else error!r}",
             "torch.export must be able to run it with example_inputs; see the error above this one",
         ) from error
-    dims = _dim_names(program, call, axes)
+    dims = dim_names(program, call, axes)
     return Captured(program, call, _output_names(paths, output_names), dims)
 
 
-def _axes_of(call: Call, given: DynamicAxes, output_names: Sequence[str] | None) -> dict[str, dict[int, str]]:
+def axes_of(call: Call, given: DynamicAxes, output_names: Sequence[str] | None) -> dict[str, dict[int, str]]:
     result: dict[str, dict[int, str]] = {}
     rank = {name: tensor.dim() for name, tensor in zip(call.names, call.tensors, strict=True)}
     for name, axes in given.items():
@@ -159,7 +159,7 @@ def _axes_of(call: Call, given: DynamicAxes, output_names: Sequence[str] | None)
     return result
 
 
-def _enlarged(call: Call, axes: dict[str, dict[int, str]]) -> tuple[Tensor, ...]:
+def enlarged(call: Call, axes: dict[str, dict[int, str]]) -> tuple[Tensor, ...]:
     """A tracer takes a dim of 1 for a constant: dims that are to be free are traced with at least 2."""
     small: set[str] = set()
     for name, tensor in zip(call.names, call.tensors, strict=True):
@@ -177,7 +177,7 @@ def _enlarged(call: Call, axes: dict[str, dict[int, str]]) -> tuple[Tensor, ...]
     return tuple(result)
 
 
-def _dim_names(program: ExportedProgram, call: Call, axes: dict[str, dict[int, str]]) -> dict[str, str]:
+def dim_names(program: ExportedProgram, call: Call, axes: dict[str, dict[int, str]]) -> dict[str, str]:
     names: dict[str, str] = {}
     inputs = [n for n in program.graph.nodes if n.op == "placeholder"][-len(call.names) :]
     for name, node in zip(call.names, inputs, strict=True):

@@ -1,0 +1,109 @@
+"""Static quantization: capture, observe sample data, convert. All by torch.export and torchao's PT2E."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from ingot.errors import InvalidInputError
+from ingot.quantizing.annotate import ConfiguredQuantizer, excluded_modules, quiet
+from ingot.quantizing.batches import Arguments, CallForm, first_and_all, size_of
+from ingot.quantizing.config import PostTrainingQuantConfig
+from ingot.quantizing.graphs import capture, first_line
+
+
+def quantize_static(
+    model: nn.Module, config: PostTrainingQuantConfig, calib: Any, example_inputs: Any
+) -> tuple[GraphModule, CallForm, dict[str, Any]]:
+    """The quantized graph, how it is called, and what was seen of the data."""
+    excluded = excluded_modules(model, config)
+    form = CallForm(model)
+    first, batches = first_and_all(calib)
+    if example_inputs is not None:
+        example = form.fix(example_call(form, example_inputs))
+    else:
+        example = form.fix(_call(form, first, 0))
+    with quiet():
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+        graph = capture(model, form, example, config.dynamic_axes)
+        prepared = prepare_pt2e(graph, ConfiguredQuantizer(config, excluded, training=False))
+        seen = _calibrate(model, prepared, form, batches, config.calibration_samples)
+        return convert_pt2e(prepared), form, seen
+
+
+def example_call(form: CallForm, example_inputs: Any) -> Arguments:
+    """A tensor, a tuple or list of positional arguments, or a mapping of keywords."""
+    try:
+        if hasattr(example_inputs, "keys"):
+            return form.arrange(((), dict(example_inputs.items())))
+        if isinstance(example_inputs, tuple | list):
+            return form.arrange((tuple(example_inputs), {}))
+        return form.arrange(((example_inputs,), {}))
+    except InvalidInputError as error:
+        raise InvalidInputError(f"example_inputs: {error.message}", error.hint) from None
+
+
+def _call(form: CallForm, batch: Any, index: int) -> Arguments:
+    try:
+        return form.of_batch(batch)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"calib: batch {index} does not fit forward: {error.message}", error.hint) from None
+
+
+def _calibrate(
+    model: nn.Module, prepared: GraphModule, form: CallForm, batches: Iterator[Any], limit: int | None
+) -> dict[str, Any]:
+    count = samples = 0
+    with torch.no_grad(), Progress("calibrating") as progress:
+        for batch in batches:
+            args, kwargs = _call(form, batch, count)
+            try:
+                prepared(*args, **kwargs)
+            except Exception as error:
+                raise _misfit(model, count, (args, kwargs), error) from error
+            count, samples = count + 1, samples + size_of((args, kwargs))
+            progress.show(f"{count} batches, {samples} samples")
+            if limit is not None and samples >= limit:
+                break
+    return {"batches": count, "samples": samples}
+
+
+def _misfit(model: nn.Module, index: int, call: Arguments, error: Exception) -> InvalidInputError:
+    """Why the graph refused a batch: the model refuses it too, or it has another shape than the graph was made for."""
+    try:
+        model(*call[0], **call[1])
+    except Exception as cause:
+        return InvalidInputError(f"calib: batch {index} does not fit the model: {first_line(cause)}")
+    shapes = ", ".join(str(list(t.shape)) for t in pytree.tree_leaves(call) if isinstance(t, torch.Tensor))
+    return InvalidInputError(
+        f"calib: batch {index} of shape {shapes} does not fit the shapes the model was captured with: {first_line(error)}",
+        "dims that vary are free unless the model's code fixes them; give batches of one shape, or name dynamic_axes",
+    )
+
+
+class Progress:
+    """One line on a terminal that is written over, and nothing elsewhere."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._shown = sys.stderr.isatty()
+        self._turn = itertools.cycle("|/-\\")
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def show(self, text: str) -> None:
+        if self._shown:
+            print(f"\r\x1b[K{next(self._turn)} {self._what}: {text}", end="", file=sys.stderr, flush=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

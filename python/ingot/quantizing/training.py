@@ -1,0 +1,187 @@
+"""Quantization-aware training: prepare a model, train it as usual, convert it. By torchao's PT2E."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.fx import GraphModule, Node
+
+from ingot.errors import InvalidInputError, InvalidModelError
+from ingot.quantizing.annotate import ConfiguredQuantizer, aten, excluded_modules, pt2e, quiet
+from ingot.quantizing.batches import CallForm
+from ingot.quantizing.config import QuantizationAwareTrainingConfig
+from ingot.quantizing.graphs import capture, check_model, first_line, with_linears
+from ingot.quantizing.model import QuantizedModel
+from ingot.quantizing.report import graph_report
+from ingot.quantizing.static import example_call
+
+# Arguments by which operations differ between training and inference.
+TRAINING_FLAGS = ("train", "training")
+DROPOUT_RATE = "dropout_p"
+TORCHAO_EPSILON = 1e-5
+
+
+class PreparedModel(nn.Module):
+    """A model whose forward simulates 8 bits. Trained like any other: train(), eval(), parameters(), state_dict().
+
+    In training mode it observes the ranges of activations, in eval mode it uses them. The graph is that of the model in
+    training mode: dropout and normalization follow train() and eval(), other code that asks for `self.training` does not.
+    """
+
+    def __init__(
+        self, graph: GraphModule, form: CallForm, original: nn.Module, config: QuantizationAwareTrainingConfig
+    ) -> None:
+        super().__init__()
+        self.module = graph
+        self._form = form
+        self._original = [original]  # in a list: no submodule, its parameters are not trained
+        self._config = config
+        self._modes = _training_arguments(graph)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = self._form.arrange((args, kwargs))
+        return self.module(*args, **kwargs)
+
+    def train(self, mode: bool = True) -> PreparedModel:
+        self.training = mode
+        set_training(self.module, self._modes, mode)
+        self.module.apply(pt2e.enable_observer if mode else pt2e.disable_observer)
+        return self
+
+    def converted(self) -> QuantizedModel:
+        _check_trained(self.module)
+        with quiet():
+            from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+
+            graph = copy.deepcopy(self.module)
+            set_training(graph, self._modes, False)
+            _absorb_epsilons(graph)
+            _keep_scales(graph)
+            graph = convert_pt2e(graph)
+        original = self._float_model()
+        excluded = excluded_modules(original, self._config)
+        report = graph_report(graph, self._config, excluded, "quantization-aware training", {})
+        return QuantizedModel(graph, float_model=original, report=report, form=self._form)
+
+    def _float_model(self) -> nn.Module:
+        """The original with the weights as they are now."""
+        model = copy.deepcopy(self._original[0])
+        names = model.state_dict().keys()
+        trained = {name: value for name, value in self.module.state_dict().items() if name in names}
+        model.load_state_dict(trained, strict=False)
+        return model.eval()
+
+
+def prepare_qat(
+    model: nn.Module, config: QuantizationAwareTrainingConfig | None = None, example_inputs: Any = None
+) -> PreparedModel:
+    """A copy of the model that trains with simulated quantization. The model itself is not changed.
+
+    example_inputs is a tensor, a tuple of positional arguments or a dict of keywords. convert() makes the 8-bit model.
+    """
+    config = QuantizationAwareTrainingConfig() if config is None else config
+    if not isinstance(config, QuantizationAwareTrainingConfig):
+        raise InvalidInputError(f"config is {type(config).__name__}, not QuantizationAwareTrainingConfig")
+    check_model(model)
+    if example_inputs is None:
+        raise InvalidInputError("example_inputs is missing", "a tensor, a tuple of arguments or a dict of keywords")
+    original = with_linears(copy.deepcopy(model))
+    work = copy.deepcopy(original).train()
+    excluded = excluded_modules(work, config)
+    form = CallForm(work)
+    example = form.fix(example_call(form, example_inputs))
+    with quiet():
+        from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
+
+        graph = capture(work, form, example, config.dynamic_axes)
+        norms = _normalizations(graph)
+        try:
+            prepared = prepare_qat_pt2e(graph, ConfiguredQuantizer(config, excluded, training=True))
+        except Exception as error:
+            raise InvalidModelError(f"{type(model).__name__} cannot be prepared: {first_line(error)}") from error
+    # torchao gives a normalization that it folds into a convolution a momentum and an epsilon of its own.
+    _set_normalizations(prepared, norms)
+    if not any(hasattr(module, "calculate_qparams") for module in prepared.modules()):
+        raise InvalidInputError("nothing would be quantized", "see op_types and exclude of the config")
+    return PreparedModel(prepared, form, original, config).train()
+
+
+def convert(prepared: PreparedModel) -> QuantizedModel:
+    """The 8-bit model that a trained PreparedModel simulates. The prepared model can be trained on."""
+    if not isinstance(prepared, PreparedModel):
+        raise InvalidInputError(
+            f"convert() takes what prepare_qat() gave, not {type(prepared).__name__}",
+            "models prepared elsewhere are exported as they are: ingot.Model(model).export(...)",
+        )
+    return prepared.converted()
+
+
+def _check_trained(graph: GraphModule) -> None:
+    for name, module in graph.named_modules():
+        low = getattr(getattr(module, "activation_post_process", None), "min_val", None)
+        if isinstance(low, Tensor) and (low.numel() == 0 or bool(torch.isinf(low).any())):
+            raise InvalidInputError(f"'{name}' has seen no data", "train the prepared model before it is converted")
+
+
+def _training_arguments(graph: GraphModule) -> dict[str, tuple[int, Any]]:
+    """Of each operation that acts differently in training: the argument that says so, and its value in training."""
+    found: dict[str, tuple[int, Any]] = {}
+    for node in graph.graph.nodes:
+        if node.op != "call_function" or not isinstance(node.target, torch._ops.OpOverload):
+            continue
+        for index, argument in enumerate(node.target._schema.arguments[: len(node.args)]):
+            value = node.args[index]
+            if (argument.name in TRAINING_FLAGS and value is True) or (argument.name == DROPOUT_RATE and value):
+                found[node.name] = (index, value)
+    return found
+
+
+def set_training(graph: GraphModule, modes: dict[str, tuple[int, Any]], training: bool) -> None:
+    for node in graph.graph.nodes:
+        if node.name in modes:
+            index, value = modes[node.name]
+            node.update_arg(index, value if training else type(value)(0))
+    graph.recompile()
+
+
+def _keep_scales(graph: GraphModule) -> None:
+    """Conversion would find scales anew, over 255 steps where training had 254 around zero."""
+    for module in graph.modules():
+        if isinstance(module, pt2e.FusedMovingAvgObsFakeQuantize):
+            module.calculate_qparams = functools.partial(_trained_scale, module)
+
+
+def _trained_scale(fake: nn.Module) -> tuple[Tensor, Tensor]:
+    return fake.scale, fake.zero_point
+
+
+def _normalizations(graph: GraphModule) -> dict[str, tuple[Any, Any]]:
+    """Momentum and epsilon of each normalization, by the name of its variance."""
+    nodes = graph.graph.find_nodes(op="call_function", target=aten.batch_norm.default)
+    return {str(node.args[4].target): (node.args[6], node.args[7]) for node in nodes if isinstance(node.args[4], Node)}
+
+
+def _set_normalizations(graph: GraphModule, norms: dict[str, tuple[Any, Any]]) -> None:
+    for node in graph.graph.nodes:
+        operand = node.args[4] if node.target is aten.batch_norm.default else node.args[0] if node.args else None
+        if not isinstance(operand, Node) or operand.op != "get_attr" or str(operand.target) not in norms:
+            continue
+        momentum, epsilon = norms[str(operand.target)]
+        if node.target is aten.batch_norm.default:
+            node.update_arg(6, momentum)
+            node.update_arg(7, epsilon)
+        elif node.target is aten.add.Tensor and isinstance(node.args[1], float):
+            node.update_arg(1, epsilon)
+    graph.recompile()
+
+
+def _absorb_epsilons(graph: GraphModule) -> None:
+    """sqrt(variance + epsilon) = sqrt((variance + epsilon - 1e-5) + 1e-5): torchao converts with an epsilon of 1e-5."""
+    norms = _normalizations(graph)
+    for name, (_, epsilon) in norms.items():
+        graph.get_buffer(name).add_(epsilon - TORCHAO_EPSILON)
+    _set_normalizations(graph, {name: (momentum, TORCHAO_EPSILON) for name, (momentum, _) in norms.items()})
