@@ -22,7 +22,7 @@ from ingot.exporter.config import Torch2ONNXConfig
 from ingot.exporter.granularity import with_granularity
 from ingot.exporter.report import ExportReport, Operation
 from ingot.exporter.sources import from_state_dict, module_of
-from ingot.torch.translate import translate
+from ingot.torch.translate import Interface, translate
 
 
 class Model:
@@ -139,14 +139,10 @@ def constants_of(captured: Captured) -> dict[str, Tensor]:
 
 
 def _translate(captured: Captured, constants: dict[str, Tensor], path: Path) -> None:
-    translation = translate(
-        captured.program.graph,
-        constants,
-        input_names=captured.call.names,
-        output_names=captured.output_names,
-        dim_names=captured.dim_names,
-    )
-    translation.write(path)
+    inputs = [node.name for node in captured.program.graph.find_nodes(op="placeholder") if node.name not in constants]
+    names = dict(zip(inputs, captured.call.names, strict=True))
+    interface = Interface(names, captured.output_names, captured.dim_names)
+    translate(captured.program.graph, constants, interface=interface).write(path)
 
 
 def _finish(marked: Path, written: Path, config: Torch2ONNXConfig, report: ExportReport) -> None:
