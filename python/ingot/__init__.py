@@ -19,7 +19,7 @@ from ingot.errors import (
     IoError,
     UnsupportedError,
 )
-from ingot.quantization import QuantizationReport, convert, quantize_onnx
+from ingot.quantization import ConversionReport, QuantizationReport, convert, finish_export, quantize_onnx
 
 if TYPE_CHECKING:
     import os
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __version__: str = VERSION
 __all__ = [
+    "ConversionReport",
     "Error",
     "FusionEntry",
     "Graph",
@@ -41,6 +42,7 @@ __all__ = [
     "__version__",
     "compile",
     "convert",
+    "finish_export",
     "load",
     "quantize_onnx",
 ]

@@ -91,19 +91,64 @@ def quantize_onnx(
     return QuantizationReport(text, json.loads(data))
 
 
+@dataclass(frozen=True)
+class ConversionReport:
+    """What is quantized in which form, what is not, and why.
+
+    data["quantized"] has entries of name, operator, form (QLinearConv, QLinearMatMul, ConvInteger, MatMulInteger, QDQ,
+    dynamic QDQ, integer, weight-only) and reason; data["not_quantized"] of name, operator and reason.
+    """
+
+    text: str
+    data: dict[str, Any]
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def convert(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
     to: Literal["qdq", "qlinear"] | None = None,
     opset: int | None = None,
+    bias: Literal["int32", "fp32", "fp32_trailing"] | None = None,
+    weight: Literal["u8", "s8"] | None = None,
     external_data: bool = False,
 ) -> list[str]:
     """Writes a model in another opset, a quantized one as QDQ or with integer operators too.
 
     Returns what stays as it was, and why.
     """
-    return convert_file(os.fspath(path), os.fspath(output), to or "", opset, external_data)
+    options = {"to": to, "opset": opset, "bias": bias, "weight": weight, "external_data": external_data}
+    return _convert(path, output, options)[0]
+
+
+def finish_export(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    *,
+    quant_format: Literal["qdq", "qlinear"] = "qdq",
+    opset: int | None = None,
+    bias: Literal["int32", "fp32", "fp32_trailing"] | None = None,
+    weight: Literal["u8", "s8"] | None = None,
+    external_data: bool = False,
+) -> ConversionReport:
+    """Writes the final file of a model with quantization marks; the report says what became of each.
+
+    Marks are QuantizeLinear and DequantizeLinear around activations, DequantizeLinear of integer constants, and
+    DynamicQuantizeLinear, or explicit scales of rows, with DequantizeLinear. A file without any is an error.
+    """
+    options = {"to": quant_format, "opset": opset, "bias": bias, "weight": weight, "external_data": external_data}
+    _, text, data = _convert(path, output, options)
+    return ConversionReport(text, json.loads(data))
+
+
+def _convert(
+    path: str | os.PathLike[str], output: str | os.PathLike[str], options: dict[str, Any]
+) -> tuple[list[str], str, str]:
+    given = {key: value for key, value in options.items() if value is not None}
+    return convert_file(os.fspath(path), os.fspath(output), given)
 
 
 def _samples(calib: Any, path: str | os.PathLike[str]) -> str | list[dict[str, Any]] | None:

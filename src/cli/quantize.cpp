@@ -57,9 +57,7 @@ QuantizeOptions quantize_options(const Options& o) {
   q.select.exclude_op_types = list(o.exclude_op_types);
   q.select.nodes = list(o.nodes);
   q.select.exclude_nodes = list(o.exclude_nodes);
-  q.select.bias = o.bias == "int32"  ? BiasRecipe::Int32
-                  : o.bias == "fp32" ? BiasRecipe::Fp32
-                                     : BiasRecipe::Fp32Trailing;
+  q.select.bias = bias_recipe_from_name(o.bias).value_or(BiasRecipe::Int32);
   if (o.format == "qdq") q.format = QuantizedFormat::Qdq;
   if (o.format == "qlinear") q.format = QuantizedFormat::QLinear;
   if (o.format == "ir") q.format = QuantizedFormat::Ir;

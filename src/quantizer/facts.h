@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/graph.h"
@@ -32,6 +33,8 @@ enum class BiasRecipe {
   Fp32,          // as it is
   Fp32Trailing,  // as it is, and the result of every product is quantized
 };
+// "int32", "fp32", "fp32-trailing"; nothing for other names.
+std::optional<BiasRecipe> bias_recipe_from_name(std::string_view);
 
 struct QuantizationFacts {
   std::map<std::string, TensorFacts> tensors;  // by name: activations and constants

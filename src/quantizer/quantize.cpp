@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "passes/editor.h"
 #include "quantizer/facts.h"
+#include "quantizer/form_parts.h"
 #include "quantizer/products.h"
 
 namespace ingot {
@@ -261,7 +262,8 @@ class Quantizer {
     return out;
   }
 
-  // bias -> DequantizeLinear(round(bias / scale) as int32, scale) with scale = input scale x weight scale.
+  // bias -> DequantizeLinear(round(bias / scale) as int32, scale) with scale = input scale x weight scale. One that
+  // does not fit an int32 stays as it is.
   void quantize_bias(Handle h, const Node& n, const NodeFacts& node) {
     const auto read = [&](size_t i) {
       return std::find(node.operands.begin(), node.operands.end(), i) != node.operands.end();
@@ -273,27 +275,9 @@ class Quantizer {
     if (!bias || bias->dtype != DType::F32 || !weight || x.dynamic || x.axis || w.block) return;
     const int64_t channels = output_channels(n, weight->dims);
     if (bias->elements() != channels) return;
-    const auto values = bias->as<float>();
-    std::vector<float> scale;
-    std::vector<int32_t> q;
-    for (size_t c = 0; c < values.size(); c++) {
-      scale.push_back(x.scale[0] * w.scale[c % w.scale.size()]);
-      const double v = std::nearbyint(static_cast<double>(values[c]) / scale.back());
-      q.push_back(static_cast<int32_t>(std::clamp<double>(v, INT32_MIN, INT32_MAX)));
-    }
-    if (w.scale.size() == 1) scale.resize(1);
-    const std::string name = e_.graph.tensor(n.inputs[2]).name;
-    const auto shape = std::vector<int64_t>{channels};
-    const TensorId q_id = e_.add_constant(name + "_quantized", make_constant(DType::I32, shape, q));
-    const auto dims = scale.size() == 1 ? std::vector<int64_t>{} : shape;
-    const TensorId s_id = e_.add_constant(name + "_scale", make_constant(DType::F32, dims, scale));
-    const TensorId out = e_.add_value(name + "_dequantized", DType::F32, to_shape(shape));
-    Node dq{.op = "DequantizeLinear", .name = name + "_DequantizeLinear"};
-    dq.inputs = {q_id, s_id};
-    dq.outputs = {out};
-    if (scale.size() > 1) dq.attrs["axis"] = int64_t{0};
-    e_.add(std::move(dq));
-    e_.set_input(h, 2, out);
+    const std::vector<float> values(bias->as<float>().begin(), bias->as<float>().end());
+    if (const auto q = integer_bias(values, x.scale[0], w.scale))
+      e_.set_input(h, 2, dequantized_bias(e_, e_.graph.tensor(n.inputs[2]).name, *q));
   }
 
   Editor e_;
@@ -305,6 +289,13 @@ class Quantizer {
 };
 
 }  // namespace
+
+std::optional<BiasRecipe> bias_recipe_from_name(std::string_view name) {
+  if (name == "int32") return BiasRecipe::Int32;
+  if (name == "fp32") return BiasRecipe::Fp32;
+  if (name == "fp32-trailing" || name == "fp32_trailing") return BiasRecipe::Fp32Trailing;
+  return std::nullopt;
+}
 
 IntegerRange integer_range(DType t) {
   switch (t) {
