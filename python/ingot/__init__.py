@@ -24,28 +24,56 @@ from ingot.quantization import ConversionReport, QuantizationReport, convert, fi
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from ingot.exporter import ExportReport, Model, Torch2ONNXConfig, export
 
 __version__: str = VERSION
 __all__ = [
     "ConversionReport",
     "Error",
+    "ExportReport",
     "FusionEntry",
     "Graph",
     "InternalError",
     "InvalidInputError",
     "InvalidModelError",
     "IoError",
+    "Model",
     "Node",
     "Port",
     "QuantizationReport",
+    "Torch2ONNXConfig",
     "UnsupportedError",
     "__version__",
     "compile",
     "convert",
+    "export",
     "finish_export",
     "load",
     "quantize_onnx",
 ]
+
+# What needs PyTorch is loaded when it is first asked for.
+_NEEDS_TORCH = {
+    "ExportReport": "ingot.exporter",
+    "Model": "ingot.exporter",
+    "Torch2ONNXConfig": "ingot.exporter",
+    "export": "ingot.exporter",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEEDS_TORCH:
+        raise AttributeError(f"module 'ingot' has no attribute '{name}'")
+    import importlib
+
+    try:
+        return getattr(importlib.import_module(_NEEDS_TORCH[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UnsupportedError(f"ingot.{name} needs PyTorch", "pip install torch") from None
 
 
 def compile(

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ingot._ingot import finish_export
 from ingot.errors import InvalidInputError, IoError
 from ingot.exporter import verify
 from ingot.exporter.capture import Captured, call_of, capture
@@ -22,6 +21,7 @@ from ingot.exporter.config import Torch2ONNXConfig
 from ingot.exporter.granularity import with_granularity
 from ingot.exporter.report import ExportReport, Operation
 from ingot.exporter.sources import from_state_dict, module_of
+from ingot.quantization import convert, finish_export
 from ingot.torch.translate import Interface, translate
 
 
@@ -146,19 +146,23 @@ def _translate(captured: Captured, constants: dict[str, Tensor], path: Path) -> 
 
 
 def _finish(marked: Path, written: Path, config: Torch2ONNXConfig, report: ExportReport) -> None:
-    options: dict[str, Any] = {
-        "dtype": config.dtype,
-        "format": config.quant_format.lower(),
-        "bias": config.bias,
-        "opset": config.opset_version,
-        "external_data": config.external_data,
-    }
-    if config.weight_type is not None:
-        options["weight_type"] = config.weight_type
-    found = finish_export(str(marked), str(written), options)
-    report.quantized = [Operation(**o) for o in found["quantized"]]
-    report.unquantized = [Operation(**o) for o in found["unquantized"]]
-    report.notes += found["notes"]
+    opset, external_data = config.opset_version, config.external_data
+    if config.dtype != "int8":
+        to = None if config.dtype == "fp32" else config.dtype
+        report.notes += convert(marked, written, to=to, opset=opset, external_data=external_data)
+        return
+    found = finish_export(
+        marked,
+        written,
+        quant_format="qdq" if config.quant_format == "QDQ" else "qlinear",
+        opset=opset,
+        bias=config.bias,
+        weight=config.weight_type,
+        external_data=external_data,
+    ).data
+    report.quantized = [Operation(o["name"], o["operator"], o["form"], o["reason"]) for o in found["quantized"]]
+    report.unquantized = [Operation(o["name"], o["operator"], "fp32", o["reason"]) for o in found["not_quantized"]]
+    report.notes += found.get("notes", [])
 
 
 def _verify(
