@@ -222,7 +222,7 @@ def test_scales_of_rows(save: Save, tmp_path: Path, affine: bool, rank: int) -> 
     x = m.rows("x", affine)
     m.add("MatMul", [x, m.add("Transpose", [m.weight("w", 5, 16, axis=0)], "wt", perm=[1, 0])], "p", name="linear")
     m.add("Add", ["p", m.bias("b", 5)], "y")
-    dims = ["n", *([3] * (rank - 2)), 16]
+    dims: list[Any] = ["n", *([3] * (rank - 2)), 16]
     model = m.model([("x", FLOAT, dims)], [("y", FLOAT, [*dims[:-1], 5])])
     given = {"x": np.random.default_rng(0).standard_normal((4, *dims[1:])).astype(np.float32)}
     source = save(model)
@@ -301,3 +301,77 @@ def test_command_line(save: Save, tmp_path: Path) -> None:
                "--report", tmp_path / "r.json")  # fmt: skip
     assert done.code == 0, done.err
     assert '"form": "MatMulInteger"' in (tmp_path / "r.json").read_text()
+
+
+# --- facts: taken out of a graph, and put back
+
+
+def everything() -> tuple[onnx.ModelProto, Arrays]:
+    """Weights by channel, shared and looked up; activations rounded once, twice, and at the end."""
+    m = Marked()
+    m.add("Gather", [m.weight("table", 40, 16), "ids"], "e", name="embed")
+    e = m.activation("e")
+    m.add("MatMul", [e, m.weight("w", 16, 8, axis=1)], "p", name="first")
+    m.add("Add", ["p", m.bias("b", 8)], "h", name="bias")
+    m.add("Gemm", [m.activation("h", 0.1), m.weight("v", 6, 8), m.bias("c", 6)], "g", name="second", transB=1)
+    m.add("Add", [m.activation("g", 0.3), "g"], "s", name="both")
+    model = m.model([("ids", INT64, ["n"])], [(m.activation("s", 0.5), FLOAT, ["n", 6])])
+    return model, {"ids": np.array([3, 39, 0])}
+
+
+@pytest.mark.parametrize("bias", ["fp32", "int32"])
+def test_facts_taken_out_and_put_back(save: Save, tmp_path: Path, bias: Any) -> None:
+    model, given = everything()
+    qdq, real, facts = tmp_path / "qdq.onnx", tmp_path / "float.onnx", tmp_path / "facts.json"
+    ingot.finish_export(save(model), qdq, bias=bias)
+    assert ingot.convert(qdq, real, to="float", facts=facts) == []
+    assert not [op for op in ops(real) if "Quantize" in op]
+    back = tmp_path / "back.onnx"
+    ingot.quantize_onnx(real, back, facts=facts)
+    assert ops(back) == ops(qdq)
+    for engine in (lambda p: ort(p, given, exact=True)[0], lambda p: ingot.compile(p).inference(given)["s_dq"]):
+        np.testing.assert_array_equal(engine(qdq), engine(back))
+    integers = [
+        sorted(numpy_helper.to_array(t).tobytes() for t in onnx.load(p).graph.initializer if t.data_type != FLOAT)
+        for p in (qdq, back)
+    ]
+    assert integers[0] == integers[1]
+    done = cli("quantize", real, "-o", tmp_path / "cli.onnx", "--facts", facts, "--format", "qlinear", "--opset", "15")
+    assert done.code == 0, done.err
+    assert ops(tmp_path / "cli.onnx")["MatMulInteger"] == 2
+
+
+def test_dynamic_facts(save: Save, tmp_path: Path) -> None:
+    m = Marked()
+    m.add("MatMul", [m.dynamic("x"), m.weight("w", 16, 5)], "y", name="linear")
+    path = save(m.model([("x", FLOAT, ["n", 16])], [("y", FLOAT, ["n", 5])]))
+    ingot.convert(path, tmp_path / "float.onnx", to="float", facts=tmp_path / "facts.json")
+    report = ingot.quantize_onnx(tmp_path / "float.onnx", tmp_path / "back.onnx", facts=tmp_path / "facts.json")
+    assert report.data["quantized"][0]["form"] == "dynamic QDQ"
+    assert ops(path) == ops(tmp_path / "back.onnx")
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        ({"tensors": {"nowhere": {"scale": [1.0]}}}, "no tensor 'nowhere'"),
+        ({"nodes": {"nowhere": [0]}}, "no node 'nowhere'"),
+        ({"nodes": {"product": [0]}}, "no scale is given"),
+        ({"tensors": {"x": {"scale": [-1.0]}}}, "not a positive number"),
+        ({"tensors": {"x": {"scale": "much"}}}, "tensors.x.scale: expected a list"),
+        ({"tensors": {"x": {"scale": [1.0], "dtype": "f32"}}}, "not a type to quantize"),
+        ({"tensors": {"x": {"scale": [1.0], "dtype": "q8"}}}, "tensors.x.dtype"),
+        ({"tensors": {"x": {"scale": [1.0], "zero_point": [300]}}}, "zero point 300"),
+        ({"tensors": {"x": {"size": 1}}}, "no 'size'"),
+        ({"bias": "int7"}, "int7"),
+        ({"more": 1}, "no 'more'"),
+        ([1], "expected an object"),
+    ],
+)
+def test_facts_that_are_none(save: Save, tmp_path: Path, facts: Any, message: str) -> None:
+    node_ = node("MatMul", ["x", "w"], ["y"], name="product")
+    weights = {"w": np.eye(4, dtype=np.float32)}
+    path = save(make_model([node_], [("x", FLOAT, ["n", 4])], [("y", FLOAT, ["n", 4])], weights))
+    with pytest.raises(ingot.InvalidInputError, match=message):
+        ingot.quantize_onnx(path, tmp_path / "q.onnx", facts=facts)
+    assert not (tmp_path / "q.onnx").exists()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ingot._ingot import convert_file, quantize_file
+from ingot._ingot import convert_file, quantize_facts, quantize_file
 from ingot.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def quantize_onnx(
     exclude_nodes: Sequence[str] = (),
     external_data: bool = False,
     opset: int | None = None,
+    facts: str | os.PathLike[str] | Mapping[str, Any] | None = None,
 ) -> QuantizationReport:
     """Quantizes an ONNX file and writes another one (or Engine IR, with quant_format="ir").
 
@@ -58,7 +60,11 @@ def quantize_onnx(
     smooth_quant: True shares outliers of activations with weights where that promises much less noise, a number is the
     alpha for all. mixed_precision: the SNR in dB that the outputs must reach; the noisiest layers stay in fp32 for it.
     opset: the version of ai.onnx to write; by default that of the file, at least 21.
+    facts: scales and zero points by name, as `convert(to="float", facts=...)` writes them: a file, or what is in it; of
+    the other options quant_format, opset and external_data then count.
     """
+    if facts is not None:
+        return _quantize_with_facts(path, output, facts, quant_format, opset, external_data)
     smooth = not isinstance(smooth_quant, bool) or smooth_quant
     options: dict[str, Any] = {
         "mode": mode or ("static" if calib is not None else "dynamic"),
@@ -91,6 +97,22 @@ def quantize_onnx(
     return QuantizationReport(text, json.loads(data))
 
 
+def _quantize_with_facts(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str],
+    facts: str | os.PathLike[str] | Mapping[str, Any],
+    quant_format: str | None,
+    opset: int | None,
+    external_data: bool,
+) -> QuantizationReport:
+    given = Path(facts).read_text() if isinstance(facts, (str, os.PathLike)) else json.dumps(facts)
+    options: dict[str, Any] = {"to": quant_format or "qdq", "external_data": external_data}
+    if opset is not None:
+        options["opset"] = opset
+    text, data = quantize_facts(os.fspath(path), os.fspath(output), given, options)
+    return QuantizationReport(text, json.loads(data))
+
+
 @dataclass(frozen=True)
 class ConversionReport:
     """What is quantized in which form, what is not, and why.
@@ -110,17 +132,21 @@ def convert(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    to: Literal["qdq", "qlinear"] | None = None,
+    to: Literal["qdq", "qlinear", "float"] | None = None,
     opset: int | None = None,
     bias: Literal["int32", "fp32", "fp32_trailing"] | None = None,
     weight: Literal["u8", "s8"] | None = None,
+    facts: str | os.PathLike[str] | None = None,
     external_data: bool = False,
 ) -> list[str]:
     """Writes a model in another opset, a quantized one as QDQ or with integer operators too.
 
+    to="float" takes the quantization out; facts is a file for its scales and zero points, which quantize_onnx takes.
     Returns what stays as it was, and why.
     """
     options = {"to": to, "opset": opset, "bias": bias, "weight": weight, "external_data": external_data}
+    if facts is not None:
+        options["facts"] = os.fspath(facts)
     return _convert(path, output, options)[0]
 
 

@@ -33,12 +33,14 @@ void add_convert(CLI::App& app) {
   auto o = std::make_shared<Options>();
   c->add_option("model", o->model, "an .onnx file")->required();
   c->add_option("-o,--output", o->output, "converted.onnx")->required();
-  c->add_option("--to", o->convert.to, "qdq or qlinear")->check(CLI::IsMember({"qdq", "qlinear"}));
+  c->add_option("--to", o->convert.to, "qdq, qlinear or float")->check(CLI::IsMember({"qdq", "qlinear", "float"}));
   c->add_option("--opset", o->convert.opset, "version of ai.onnx to write");
   c->add_option("--bias", o->bias, "int32, fp32 or fp32-trailing")
       ->check(CLI::IsMember({"int32", "fp32", "fp32-trailing"}));
   c->add_option("--weight", o->weight, "u8 or s8: the same numbers in the other type")
       ->check(CLI::IsMember({"u8", "s8"}));
+  c->add_option("--facts", o->convert.facts,
+                "with --to float: the scales and zero points that were taken out, as JSON");
   c->add_option("--report", o->report, "what is quantized in which form, as JSON");
   c->add_flag("--external-data", o->convert.external_data, "weights in a file beside the model");
   c->callback([o] { run(*o); });

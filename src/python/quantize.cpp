@@ -146,6 +146,8 @@ ConvertOptions convert_options(const nb::dict& given) {
       o.weight = one_of<DType>("weight", nb::cast<std::string>(value), {{"u8", DType::U8}, {"s8", DType::I8}});
     else if (key == "external_data")
       o.external_data = nb::cast<bool>(value);
+    else if (key == "facts")
+      o.facts = nb::cast<std::string>(value);
     else
       invalid_input("there is no option '{}'", key);
   }
@@ -163,6 +165,18 @@ nb::tuple convert_file(const std::string& path, const std::string& output, const
   return nb::make_tuple(report.form.stays, report_text(report), report_json(report));
 }
 
+// The report as text and as JSON.
+nb::tuple quantize_facts(const std::string& path, const std::string& output, const std::string& facts,
+                         const nb::dict& given) {
+  const ConvertOptions options = convert_options(given);
+  ConvertReport report;
+  {
+    nb::gil_scoped_release unlocked;
+    report = quantize_with_facts(path, output, facts_from_json(facts), options);
+  }
+  return nb::make_tuple(report_text(report), report_json(report));
+}
+
 }  // namespace
 
 void add_quantizer(nb::module_& m) {
@@ -171,6 +185,10 @@ void add_quantizer(nb::module_& m) {
         nb::sig("def quantize_file(path: str, output: str, calib: str | list[dict[str, typing.Any]] | None, "
                 "options: dict[str, typing.Any]) -> tuple[str, str]"),
         "Quantizes an ONNX file; the report as text and as JSON.");
+  m.def("quantize_facts", &quantize_facts, "path"_a, "output"_a, "facts"_a, "options"_a,
+        nb::sig("def quantize_facts(path: str, output: str, facts: str, options: dict[str, typing.Any]) "
+                "-> tuple[str, str]"),
+        "Quantizes an ONNX file with facts given as JSON; the report as text and as JSON.");
   m.def("convert_file", &convert_file, "path"_a, "output"_a, "options"_a,
         nb::sig("def convert_file(path: str, output: str, options: dict[str, typing.Any]) "
                 "-> tuple[list[str], str, str]"),

@@ -149,7 +149,8 @@ std::optional<IntegerBias> integer_bias(const std::vector<float>& bias, float x_
                      make_constant(DType::F32, scale.size() == 1 ? std::vector<int64_t>{} : dims, scale)};
 }
 
-TensorId dequantized_bias(Editor& e, const std::string& name, const IntegerBias& bias) {
+TensorId dequantized_bias(Editor& e, std::string name,
+                          const IntegerBias& bias) {  // a copy: tensors move when one is added
   const TensorId q = e.add_constant(name + "_quantized", bias.q);
   const TensorId scale = e.add_constant(name + "_scale", bias.scale);
   const TensorId out = e.add_value(name + "_dequantized", DType::F32, to_shape(bias.q->dims));

@@ -37,7 +37,7 @@ struct IntegerBias {
 // Nothing when a number does not fit, or the counts do not.
 std::optional<IntegerBias> integer_bias(const std::vector<float>& bias, float x_scale,
                                         const std::vector<float>& w_scale);
-TensorId dequantized_bias(Editor&, const std::string& name, const IntegerBias&);
+TensorId dequantized_bias(Editor&, std::string name, const IntegerBias&);
 // The integers of a bias that has that scale already; kNoTensor when it has not.
 TensorId integers_of_bias(const Editor&, TensorId bias, const Quantized& x, const Quantized& w);
 

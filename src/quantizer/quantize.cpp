@@ -105,8 +105,10 @@ class Quantizer {
       if (it == nodes_.end()) invalid_input("there is no node '{}' to quantize", name);
       quantize_node(it->second, node);
     }
-    for (const auto& [name, f] : facts_.tensors)
+    for (const auto& [name, f] : facts_.tensors) {
       if (f.everywhere) quantize_readers(tensors_.at(name));
+      if (f.result || (f.everywhere && facts_.bias == BiasRecipe::Fp32Trailing)) round_result(tensors_.at(name));
+    }
     e_.finish();
   }
 
@@ -179,8 +181,7 @@ class Quantizer {
     return *made;
   }
 
-  // Every reader of the tensor, except the one that quantizes it, reads it dequantized. The caller of the model sees
-  // the rounding only if the recipe says so.
+  // Every reader of the tensor, except the one that quantizes it, reads it dequantized.
   void quantize_readers(TensorId t) {
     const TensorId dq = dequantized(t);
     const std::vector<Handle> readers = e_.consumers(t);
@@ -189,10 +190,18 @@ class Quantizer {
       for (size_t i = 0; i < e_.node(h).inputs.size(); i++)
         if (e_.node(h).inputs[i] == t) e_.set_input(h, i, dq);
     }
-    if (facts_.bias != BiasRecipe::Fp32Trailing || !e_.is_output(t)) return;
+  }
+
+  // The caller of the model reads it so, too.
+  void round_result(TensorId t) {
+    if (!e_.is_output(t)) return;
+    const TensorId dq = dequantized(t);
+    std::vector<std::pair<Handle, size_t>> exact;  // what reads it unrounded goes on to do so
+    for (Handle h : e_.consumers(t))
+      for (size_t i = 0; i < e_.node(h).inputs.size(); i++)
+        if (e_.node(h).inputs[i] == t) exact.emplace_back(h, i);
     e_.replace_uses(t, dq);
-    const Handle q = e_.producer(e_.maker(dq)->inputs[0]);
-    e_.set_input(q, 0, t);
+    for (auto [h, i] : exact) e_.set_input(h, i, t);
   }
 
   struct Parameters {
@@ -290,6 +299,16 @@ class Quantizer {
 
 }  // namespace
 
+int32_t integer_at(const Constant& c, size_t i) {
+  const auto width = static_cast<size_t>(bits(c.dtype));
+  uint32_t v = 0;
+  for (size_t b = 0; b < std::max<size_t>(width / 8, 1); b++)
+    v |= static_cast<uint32_t>(c.bytes[i * width / 8 + b]) << (8 * b);
+  if (width < 8) v = v >> (i * width % 8) & ((1u << width) - 1);
+  const uint32_t sign = is_signed(c.dtype) && width < 32 ? 1u << (width - 1) : 0;
+  return static_cast<int32_t>((v ^ sign) - sign);
+}
+
 std::optional<BiasRecipe> bias_recipe_from_name(std::string_view name) {
   if (name == "int32") return BiasRecipe::Int32;
   if (name == "fp32") return BiasRecipe::Fp32;
@@ -326,6 +345,16 @@ ConstantPtr quantize_constant(const Constant& c, const TensorFacts& f) {
     out[i] = static_cast<int32_t>(std::clamp(q, static_cast<float>(range.least), static_cast<float>(range.most)));
   }
   return pack(f.dtype, c.dims, out);
+}
+
+void dequantize_constant(const Constant& c, const TensorFacts& f, float* out) {
+  check_fits(c.dims, f);
+  const ScaleIndex scale(c.dims, f);
+  const auto count = static_cast<size_t>(c.elements());
+  for (size_t i = 0; i < count; i++) {
+    const size_t s = scale(static_cast<int64_t>(i));
+    out[i] = static_cast<float>(integer_at(c, i) - f.zero_point[s]) * f.scale[s];
+  }
 }
 
 void quantize(Graph& graph, const QuantizationFacts& facts) { Quantizer(graph, facts).run(); }
