@@ -264,7 +264,7 @@ class BiasSetter {
 void settle_marks(Graph& graph) {
   Graph folded = deep_copy(graph);
   try {
-    fold_constants(folded);
+    fold_constants(folded, FoldWeights::kTransposed);
     graph = std::move(folded);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::Unsupported) throw;  // a constant that only an expansion can compute

@@ -124,3 +124,19 @@ def _rnn_tanh(e: Emitter, x: Tensor, hx: Tensor, params: Sequence[Tensor], *rest
 @rule(aten.rnn_relu.input)
 def _rnn_relu(e: Emitter, x: Tensor, hx: Tensor, params: Sequence[Tensor], *rest: Any) -> list[Tensor]:
     return _recurrent(e, _plain("Relu", 2 if rest[4] else 1), x, [hx], params, *rest)
+
+
+# torch.ops.ingot.*: see ingot/torch/recurrent.py.
+def _whole(name: str, states: int) -> None:
+    inner = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _rnn_tanh, "rnn_relu": _rnn_relu}[name]
+
+    @rule(f"ingot.{name}.default")
+    def translate(e: Emitter, x: Tensor, *args: Any) -> list[Tensor]:
+        hx = args[0] if states == 1 else args[:states]
+        params, has_biases, layers, bidirectional, batch_first = args[states:]
+        result: list[Tensor] = inner(e, x, hx, params, has_biases, layers, 0.0, False, bidirectional, batch_first)
+        return result
+
+
+for _name, _states in (("lstm", 2), ("gru", 1), ("rnn_tanh", 1), ("rnn_relu", 1)):
+    _whole(_name, _states)
