@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_library = torch.library.Library("ingot", "DEF")
+library = torch.library.Library("ingot", "DEF")  # operators of our own
 _ARGUMENTS = "Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first"
 
 
@@ -23,7 +23,7 @@ def _shape(x: Tensor, state: Tensor, params: Sequence[Tensor], bidirectional: bo
 def _define(name: str, function: Callable[..., Any], states: int) -> Callable[..., Any]:
     given = ", ".join(f"Tensor state{i}" for i in range(states))
     results = ", ".join(["Tensor"] * (1 + states))
-    _library.define(f"{name}(Tensor x, {given}, {_ARGUMENTS}) -> ({results})")
+    library.define(f"{name}(Tensor x, {given}, {_ARGUMENTS}) -> ({results})")
 
     def compute(x: Tensor, *args: Any) -> Any:
         hx = args[0] if states == 1 else list(args[:states])
@@ -34,8 +34,8 @@ def _define(name: str, function: Callable[..., Any], states: int) -> Callable[..
         params, _, _, bidirectional, _ = args[states:]
         return (x.new_empty(_shape(x, args[0], params, bidirectional)), *(torch.empty_like(s) for s in args[:states]))
 
-    _library.impl(name, compute, "CPU")
-    torch.library.register_fake(f"ingot::{name}", shapes, lib=_library)
+    library.impl(name, compute, "CPU")
+    torch.library.register_fake(f"ingot::{name}", shapes, lib=library)
     operator = getattr(torch.ops.ingot, name)
 
     def call(x: Tensor, hx: Any, params: Sequence[Tensor], *rest: Any) -> Any:

@@ -51,9 +51,9 @@ class Output:
 
 @dataclass(frozen=True)
 class Interface:
-    """Names of a model for others than its maker. All inputs are declared, also those that nothing reads."""
+    """Names of a model for others than its maker; inputs have those of their placeholders. All inputs are declared, also
+    those that nothing reads."""
 
-    inputs: Mapping[str, str]  # by placeholder
     outputs: Sequence[str]  # of those that are tensors
     dims: Mapping[str, str] = field(default_factory=dict)  # by PyTorch's symbol
 
@@ -127,12 +127,11 @@ class Translator:
         if not node.users and self.interface is None:
             return
         shape = tuple(value.shape)
-        name = self.interface.inputs[node.name] if self.interface else node.name
-        self.builder.input(name, dtype_name(value.dtype), self.dim_names.dims(shape))
-        self.inputs.append(Input(name, position, False))
-        tensor = Tensor(name, value.dtype, shape)
+        self.builder.input(node.name, dtype_name(value.dtype), self.dim_names.dims(shape))
+        self.inputs.append(Input(node.name, position, False))
+        tensor = Tensor(node.name, value.dtype, shape)
         self.environment[node] = tensor
-        self.names[node.name] = name
+        self.names[node.name] = node.name
         for axis, size in enumerate(shape):
             expr = expression(size)
             if not isinstance(expr, int) and expr not in self.emitter.known_sizes:
@@ -327,7 +326,7 @@ class Translator:
         index = sum(o.index is not None for o in self.outputs)
         name = value.name
         wish = self.interface.outputs[index] if self.interface else f"output.{index}"
-        if name in taken or name in self.constants or symbolic or self.interface:
+        if name in taken or name in self.constants or symbolic or (self.interface and name != wish):
             # A tensor that is an input, a constant or an output already is copied: results are never shared.
             copy = self.emitter.op("Identity", value)
             self.emitter.flush("output", {copy.name: wish})

@@ -115,3 +115,19 @@ def _choose_qparams_symmetric(
     scale = e.div(largest, e.number((qmax - qmin) / 2, torch.float32))
     scale = e.op("Max", scale, e.number(eps, torch.float32))
     return _parameters(e, scale, e.number(128 if dtype is torch.uint8 else 0, torch.float32))
+
+
+@rule("ingot.dynamic_quantize.default")
+def _dynamic_quantize(e: Emitter, x: Tensor) -> list[Tensor]:
+    types = [torch.uint8, torch.float32, torch.uint8]
+    return list(e.ops("DynamicQuantizeLinear", [e.cast(x, torch.float32)], types))
+
+
+@rule(f"{_LIBRARY}.dequantize_per_channel_group.default")
+def _dequantize_in_groups(
+    e: Emitter, q: Tensor, scales: Tensor, zeros: Tensor | None, low: int, high: int, dtype: Any, group: int, out: Any
+) -> Tensor:
+    zero = None if zeros is None else e.cast(zeros, q.dtype)
+    scale = e.cast(scales, torch.float32)
+    x = e.op("DequantizeLinear", q, scale, zero, dtype=torch.float32, axis=q.rank - 1, block_size=group)
+    return e.cast(x, e.out.dtype)
