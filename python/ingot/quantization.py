@@ -144,7 +144,7 @@ def convert(
     to="float" takes the quantization out; facts is a file for its scales and zero points, which quantize_onnx takes.
     Returns what stays as it was, and why.
     """
-    options = {"to": to, "opset": opset, "bias": bias, "weight": weight, "external_data": external_data}
+    options: dict[str, Any] = {"to": to, "opset": opset, "bias": bias, "weight": weight, "external_data": external_data}
     if facts is not None:
         options["facts"] = os.fspath(facts)
     return _convert(path, output, options)[0]
