@@ -132,19 +132,22 @@ def convert(
     path: str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
-    to: Literal["qdq", "qlinear", "float"] | None = None,
+    to: Literal["qdq", "qlinear", "float", "fp16", "bf16"] | None = None,
     opset: int | None = None,
     bias: Literal["int32", "fp32", "fp32_trailing"] | None = None,
     weight: Literal["u8", "s8"] | None = None,
     facts: str | os.PathLike[str] | None = None,
+    keep_io: bool = True,
     external_data: bool = False,
 ) -> list[str]:
-    """Writes a model in another opset, a quantized one as QDQ or with integer operators too.
+    """Writes a model in another opset, in 16-bit floats, or a quantized one as QDQ or with integer operators.
 
     to="float" takes the quantization out; facts is a file for its scales and zero points, which quantize_onnx takes.
+    to="fp16" and "bf16" leave inputs and outputs in f32 unless keep_io is False.
     Returns what stays as it was, and why.
     """
-    options = {"to": to, "opset": opset, "bias": bias, "weight": weight, "external_data": external_data}
+    options: dict[str, Any] = {"to": to, "opset": opset, "bias": bias, "weight": weight, "external_data": external_data}
+    options["keep_io"] = keep_io
     if facts is not None:
         options["facts"] = os.fspath(facts)
     return _convert(path, output, options)[0]

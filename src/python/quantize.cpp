@@ -146,6 +146,8 @@ ConvertOptions convert_options(const nb::dict& given) {
       o.weight = one_of<DType>("weight", nb::cast<std::string>(value), {{"u8", DType::U8}, {"s8", DType::I8}});
     else if (key == "external_data")
       o.external_data = nb::cast<bool>(value);
+    else if (key == "keep_io")
+      o.keep_io = nb::cast<bool>(value);
     else if (key == "facts")
       o.facts = nb::cast<std::string>(value);
     else

@@ -1,11 +1,13 @@
 #include "quantizer/convert.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "loader/onnx_loader.h"
 #include "quantizer/marks.h"
+#include "quantizer/narrow.h"
 #include "writer/downgrade.h"
 #include "writer/onnx_graph.h"
 #include "writer/onnx_writer.h"
@@ -18,8 +20,8 @@ constexpr int64_t kOldestOfMarks = 13;  // the first opset with scales along an 
 void check(const std::string& output, const ConvertOptions& o) {
   auto bad = [](const std::string& what, const std::string& hint) { throw Error(ErrorKind::InvalidInput, what, hint); };
   if (o.to.empty() && !o.opset) bad("nothing to convert to", "--to qdq, --to qlinear, or --opset N");
-  if (!o.to.empty() && o.to != "qdq" && o.to != "qlinear" && o.to != "float")
-    bad(fmt::format("'{}' is no form of a model", o.to), "qdq, qlinear or float");
+  static const std::set<std::string> forms = {"", "qdq", "qlinear", "float", "fp16", "bf16"};
+  if (!forms.contains(o.to)) bad(fmt::format("'{}' is no form of a model", o.to), "qdq, qlinear, float, fp16 or bf16");
   if (!o.facts.empty() && o.to != "float") bad("facts are written when marks are taken out", "--to float");
   if ((o.to.empty() || o.to == "float") && (o.bias || o.weight))
     bad("bias and weight type are of quantized models", "--to qdq or qlinear");
@@ -60,6 +62,26 @@ void take_out_marks(Graph& graph, const ConvertOptions& o, ConvertReport& report
   if (!o.facts.empty()) atomic_write(o.facts, facts_json(facts));
 }
 
+// bf16 came to convolutions, pooling and others with opset 22.
+constexpr int64_t kUsefulForBf16 = 22;
+
+void make_narrow(Graph& graph, const ConvertOptions& o, OnnxWriteOptions& write, ConvertReport& report) {
+  infer_types(graph);
+  const DType to = o.to == "fp16" ? DType::F16 : DType::BF16;
+  if (!write.opset) write.opset = std::max(to == DType::BF16 ? kUsefulForBf16 : kOldestOfMarks, write.opsets[""]);
+  NarrowReport made = narrow(graph, {to, *write.opset, o.keep_io});
+  if (made.changed == 0)
+    throw Error(ErrorKind::InvalidInput, fmt::format("holds nothing to convert to {}", o.to),
+                made.stays.empty()
+                    ? "no node computes in f32"
+                    : fmt::format("{} '{}' {}", made.stays[0].op, made.stays[0].name, made.stays[0].reason));
+  report.form.changed = made.changed;
+  for (const SkippedNode& s : made.stays)
+    report.form.stays.push_back(fmt::format("{} '{}': stays f32, {}", s.op, s.name, s.reason));
+  report.unquantized = std::move(made.stays);
+  report.notes = std::move(made.notes);
+}
+
 void write(const Graph& graph, const std::string& output, OnnxWriteOptions options) {
   if (!options.opset) options.opset = oldest_opset(graph, std::max(kOldestOfMarks, options.opsets[""]));
   write_onnx(graph, output, options);
@@ -73,7 +95,9 @@ ConvertReport convert_model(const std::string& path, const std::string& output, 
   const auto graph = load_onnx(path, &write_options.opsets);
   ConvertReport report{.model = path, .output = output};
   try {
-    if (options.to == "float")
+    if (options.to == "fp16" || options.to == "bf16")
+      make_narrow(*graph, options, write_options, report);
+    else if (options.to == "float")
       take_out_marks(*graph, options, report);
     else if (!options.to.empty())
       change_form(*graph, options, report);

@@ -10,12 +10,13 @@
 namespace ingot {
 
 struct ConvertOptions {
-  std::string to;                  // "qdq", "qlinear" or "float"; empty: as it is, in another opset
+  std::string to;                  // "qdq", "qlinear", "float", "fp16", "bf16"; empty: as it is, in another opset
   std::optional<int64_t> opset;    // absent: that of the file, or the oldest newer one that serves
   std::optional<BiasRecipe> bias;  // absent: biases as they are
   std::optional<DType> weight;     // U8 or I8; absent: constants as they are
   bool external_data = false;
-  std::string facts;  // with "float": a file to write the facts to, as JSON
+  bool keep_io = true;  // with "fp16" and "bf16": inputs and outputs stay f32
+  std::string facts;    // with "float": a file to write the facts to, as JSON
 };
 
 // Nothing is written when it fails, or when the file holds nothing quantized to convert (InvalidInput).

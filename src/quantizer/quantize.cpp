@@ -45,28 +45,28 @@ ConstantPtr pack(DType dtype, std::vector<int64_t> dims, const std::vector<int32
   return c;
 }
 
-// Which scale element i of a constant takes.
-class ScaleIndex {
- public:
-  ScaleIndex(const std::vector<int64_t>& dims, const TensorFacts& f) {
-    if (!f.axis) return;
-    const auto axis = static_cast<size_t>(*f.axis);
-    for (size_t d = axis + 1; d < dims.size(); d++) inner_ *= dims[d];
-    size_ = dims[axis];
-    block_ = f.block;
-    scales_ = block_ ? (size_ + block_ - 1) / block_ : size_;
-  }
-  size_t operator()(int64_t i) const {
-    if (!size_) return 0;
-    const int64_t along = i / inner_ % size_;
-    if (!block_) return static_cast<size_t>(along);
-    return static_cast<size_t>((i / inner_ / size_ * scales_ + along / block_) * inner_ + i % inner_);
-  }
-  int64_t along_axis() const { return scales_; }
+int64_t scales_along(int64_t size, int64_t block) { return block ? (size + block - 1) / block : size; }
 
- private:
-  int64_t inner_ = 1, size_ = 0, block_ = 0, scales_ = 0;
-};
+// visit(element, scale it takes) for all elements of a constant, in order.
+template <class Visit>
+void each_element(const std::vector<int64_t>& dims, const TensorFacts& f, const Visit& visit) {
+  int64_t outer = 1, size = 1, inner = 1;
+  for (size_t d = 0; d < dims.size(); d++) {
+    const auto axis = f.axis.value_or(-1);
+    (static_cast<int64_t>(d) < axis ? outer : static_cast<int64_t>(d) == axis ? size : inner) *= dims[d];
+  }
+  const int64_t scales = scales_along(size, f.block);
+  size_t i = 0;
+  for (int64_t o = 0; o < outer; o++)
+    for (int64_t a = 0; a < size; a++) {
+      if (!f.block) {
+        for (int64_t k = 0; k < inner; k++) visit(i++, static_cast<size_t>(a));
+        continue;
+      }
+      const int64_t first = (o * scales + a / f.block) * inner;
+      for (int64_t k = 0; k < inner; k++) visit(i++, static_cast<size_t>(first + k));
+    }
+}
 
 // The dims of a constant's scales.
 std::vector<int64_t> scale_dims(const std::vector<int64_t>& dims, const TensorFacts& f) {
@@ -74,7 +74,7 @@ std::vector<int64_t> scale_dims(const std::vector<int64_t>& dims, const TensorFa
   const auto axis = static_cast<size_t>(*f.axis);
   if (!f.block) return {dims[axis]};
   std::vector<int64_t> out = dims;
-  out[axis] = ScaleIndex(dims, f).along_axis();
+  out[axis] = scales_along(dims[axis], f.block);
   return out;
 }
 
@@ -334,27 +334,35 @@ IntegerRange integer_range(DType t) {
 ConstantPtr quantize_constant(const Constant& c, const TensorFacts& f) {
   check_fits(c.dims, f);
   if (c.dtype != DType::F32) invalid_input("is {}, only f32 is quantized", name(c.dtype));
-  const ScaleIndex scale(c.dims, f);
   const IntegerRange range = integer_range(f.dtype);
+  const auto least = static_cast<float>(range.least), most = static_cast<float>(range.most);
   const auto values = c.as<float>();
-  std::vector<int32_t> out(values.size());
-  for (size_t i = 0; i < values.size(); i++) {
-    const size_t s = scale(static_cast<int64_t>(i));
+  auto quantized = [&](size_t i, size_t s) {
     if (!std::isfinite(values[i])) invalid_input("holds {}, which cannot be quantized", values[i]);
-    const float q = std::nearbyint(values[i] / f.scale[s]) + static_cast<float>(f.zero_point[s]);
-    out[i] = static_cast<int32_t>(std::clamp(q, static_cast<float>(range.least), static_cast<float>(range.most)));
+    return std::clamp(std::nearbyint(values[i] / f.scale[s]) + static_cast<float>(f.zero_point[s]), least, most);
+  };
+  if (is_byte(f.dtype)) {
+    std::byte* data = nullptr;
+    ConstantPtr out = make_constant(f.dtype, c.dims, &data);
+    each_element(c.dims, f,
+                 [&](size_t i, size_t s) { data[i] = static_cast<std::byte>(static_cast<int32_t>(quantized(i, s))); });
+    return out;
   }
+  std::vector<int32_t> out(values.size());
+  each_element(c.dims, f, [&](size_t i, size_t s) { out[i] = static_cast<int32_t>(quantized(i, s)); });
   return pack(f.dtype, c.dims, out);
 }
 
 void dequantize_constant(const Constant& c, const TensorFacts& f, float* out) {
   check_fits(c.dims, f);
-  const ScaleIndex scale(c.dims, f);
-  const auto count = static_cast<size_t>(c.elements());
-  for (size_t i = 0; i < count; i++) {
-    const size_t s = scale(static_cast<int64_t>(i));
-    out[i] = static_cast<float>(integer_at(c, i) - f.zero_point[s]) * f.scale[s];
-  }
+  auto write = [&](const auto& integer) {
+    each_element(c.dims, f,
+                 [&](size_t i, size_t s) { out[i] = static_cast<float>(integer(i) - f.zero_point[s]) * f.scale[s]; });
+  };
+  if (c.dtype == DType::I8)
+    write([values = c.as<int8_t>()](size_t i) -> int32_t { return values[i]; });
+  else
+    write([&](size_t i) { return integer_at(c, i); });
 }
 
 void quantize(Graph& graph, const QuantizationFacts& facts) { Quantizer(graph, facts).run(); }
