@@ -8,7 +8,6 @@ graph.emit("model.so")
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
 from ingot._ingot import VERSION, FusionEntry, Graph, Node, Port, open_model
@@ -20,11 +19,12 @@ from ingot.errors import (
     IoError,
     UnsupportedError,
 )
-from ingot.quantization import QuantizationReport, convert, quantize_onnx
+from ingot.quantization import ConversionReport, QuantizationReport, convert, finish_export, quantize_onnx
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from ingot.exporter import ExportReport, Model, Torch2ONNXConfig, export
     from ingot.quantizing import (
@@ -35,21 +35,9 @@ if TYPE_CHECKING:
         quantize,
     )
 
-# What needs PyTorch is imported when it is first asked for.
-_LAZY = {
-    "ExportReport": "ingot.exporter",
-    "Model": "ingot.exporter",
-    "PostTrainingQuantConfig": "ingot.quantizing",
-    "QuantizationAwareTrainingConfig": "ingot.quantizing",
-    "QuantizedModel": "ingot.quantizing",
-    "Torch2ONNXConfig": "ingot.exporter",
-    "export": "ingot.exporter",
-    "prepare_qat": "ingot.quantizing",
-    "quantize": "ingot.quantizing",
-}
-
 __version__: str = VERSION
 __all__ = [
+    "ConversionReport",
     "Error",
     "ExportReport",
     "FusionEntry",
@@ -71,21 +59,38 @@ __all__ = [
     "compile",
     "convert",
     "export",
+    "finish_export",
     "load",
     "prepare_qat",
     "quantize",
     "quantize_onnx",
 ]
 
+# What needs PyTorch is loaded when it is first asked for.
+_NEEDS_TORCH = {
+    "ExportReport": "ingot.exporter",
+    "Model": "ingot.exporter",
+    "PostTrainingQuantConfig": "ingot.quantizing",
+    "QuantizationAwareTrainingConfig": "ingot.quantizing",
+    "QuantizedModel": "ingot.quantizing",
+    "Torch2ONNXConfig": "ingot.exporter",
+    "export": "ingot.exporter",
+    "prepare_qat": "ingot.quantizing",
+    "quantize": "ingot.quantizing",
+}
 
-def __getattr__(name: str) -> object:
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'ingot' has no attribute '{name}'")
 
+def __getattr__(name: str) -> Any:
+    if name not in _NEEDS_TORCH:
+        raise AttributeError(f"module 'ingot' has no attribute '{name}'")
+    import importlib
 
-def __dir__() -> list[str]:
-    return __all__
+    try:
+        return getattr(importlib.import_module(_NEEDS_TORCH[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise UnsupportedError(f"ingot.{name} needs PyTorch", "pip install torch") from None
 
 
 def compile(

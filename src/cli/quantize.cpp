@@ -8,13 +8,14 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "loader/onnx_loader.h"
+#include "quantizer/convert.h"
 #include "quantizer/quantizer.h"
 
 namespace ingot {
 namespace {
 
 struct Options {
-  std::string model, output, calib, report, format, weight_only;
+  std::string model, output, calib, report, format, weight_only, facts;
   std::string activation = "u8", weight = "s8", method = "minmax", bias = "int32";
   std::string op_types, exclude_op_types, nodes, exclude_nodes;
   bool is_static = false, is_dynamic = false, per_tensor = false, symmetric = false, reduce_range = false;
@@ -57,9 +58,7 @@ QuantizeOptions quantize_options(const Options& o) {
   q.select.exclude_op_types = list(o.exclude_op_types);
   q.select.nodes = list(o.nodes);
   q.select.exclude_nodes = list(o.exclude_nodes);
-  q.select.bias = o.bias == "int32"  ? BiasRecipe::Int32
-                  : o.bias == "fp32" ? BiasRecipe::Fp32
-                                     : BiasRecipe::Fp32Trailing;
+  q.select.bias = bias_recipe_from_name(o.bias).value_or(BiasRecipe::Int32);
   if (o.format == "qdq") q.format = QuantizedFormat::Qdq;
   if (o.format == "qlinear") q.format = QuantizedFormat::QLinear;
   if (o.format == "ir") q.format = QuantizedFormat::Ir;
@@ -78,10 +77,26 @@ QuantizeOptions quantize_options(const Options& o) {
   return q;
 }
 
+void run_with_facts(const Options& o) {
+  if (o.format == "ir")
+    throw Error(ErrorKind::InvalidInput, "facts are written into an ONNX file", "--format qdq or qlinear");
+  const std::vector<std::byte> text = read_file(o.facts);
+  const QuantizationFacts facts = facts_from_json({reinterpret_cast<const char*>(text.data()), text.size()});
+  ConvertOptions convert;
+  convert.to = o.format.empty() ? "qdq" : o.format;
+  convert.opset = o.opset;
+  convert.external_data = o.external_data;
+  const ConvertReport report = quantize_with_facts(o.model, o.output, facts, convert);
+  if (!o.report.empty()) atomic_write(o.report, report_json(report));
+  if (!o.quiet) fmt::print("{}", report_text(report));
+  print_note(fmt::format("{}: {} nodes quantized; written to {}", o.model, report.quantized.size(), o.output));
+}
+
 void run(const Options& o) {
+  if (!o.facts.empty()) return run_with_facts(o);
   if (!o.is_static && !o.is_dynamic && o.weight_only.empty())
     throw Error(ErrorKind::InvalidInput, "how to quantize is not said",
-                "--static --calib DIR, --dynamic, or --weight-only int8");
+                "--static --calib DIR, --dynamic, --weight-only int8, or --facts FILE");
   const double start = seconds_now();
   Samples samples;
   if (!o.calib.empty()) samples = read_samples(o.calib, input_ports(*load_onnx(o.model)), o.samples);
@@ -112,6 +127,7 @@ void add_quantize(CLI::App& app) {
   how->add_flag("--dynamic", o->is_dynamic, "scales of activations measured at run time");
   how->add_option("--weight-only", o->weight_only, "weights of MatMul and Gemm only")
       ->check(CLI::IsMember({"int8", "int4"}));
+  how->add_option("--facts", o->facts, "scales and zero points from a JSON file");
   how->require_option(0, 1);
   c->add_option("--calib", o->calib, "a folder of .npz or .npy samples, or one .npz with a sample axis in front");
   c->add_option("--samples", o->samples, "take that many samples at most");

@@ -130,10 +130,53 @@ nb::tuple quantize_file(const std::string& path, const std::string& output, nb::
   return nb::make_tuple(report_text(report), report_json(report));
 }
 
-std::vector<std::string> convert_file(const std::string& path, const std::string& output, const std::string& to,
-                                      std::optional<int64_t> opset, bool external_data) {
-  nb::gil_scoped_release unlocked;
-  return convert_model(path, output, {to, opset, external_data}).stays;
+ConvertOptions convert_options(const nb::dict& given) {
+  ConvertOptions o;
+  for (auto [k, value] : given) {
+    const auto key = nb::cast<std::string>(k);
+    if (key == "to")
+      o.to = nb::cast<std::string>(value);
+    else if (key == "opset")
+      o.opset = nb::cast<int64_t>(value);
+    else if (key == "bias")
+      o.bias = one_of<BiasRecipe>(
+          "bias", nb::cast<std::string>(value),
+          {{"int32", BiasRecipe::Int32}, {"fp32", BiasRecipe::Fp32}, {"fp32_trailing", BiasRecipe::Fp32Trailing}});
+    else if (key == "weight")
+      o.weight = one_of<DType>("weight", nb::cast<std::string>(value), {{"u8", DType::U8}, {"s8", DType::I8}});
+    else if (key == "external_data")
+      o.external_data = nb::cast<bool>(value);
+    else if (key == "keep_io")
+      o.keep_io = nb::cast<bool>(value);
+    else if (key == "facts")
+      o.facts = nb::cast<std::string>(value);
+    else
+      invalid_input("there is no option '{}'", key);
+  }
+  return o;
+}
+
+// What stays as it was and why; the report as text and as JSON.
+nb::tuple convert_file(const std::string& path, const std::string& output, const nb::dict& given) {
+  const ConvertOptions options = convert_options(given);
+  ConvertReport report;
+  {
+    nb::gil_scoped_release unlocked;
+    report = convert_model(path, output, options);
+  }
+  return nb::make_tuple(report.form.stays, report_text(report), report_json(report));
+}
+
+// The report as text and as JSON.
+nb::tuple quantize_facts(const std::string& path, const std::string& output, const std::string& facts,
+                         const nb::dict& given) {
+  const ConvertOptions options = convert_options(given);
+  ConvertReport report;
+  {
+    nb::gil_scoped_release unlocked;
+    report = quantize_with_facts(path, output, facts_from_json(facts), options);
+  }
+  return nb::make_tuple(report_text(report), report_json(report));
 }
 
 }  // namespace
@@ -144,8 +187,14 @@ void add_quantizer(nb::module_& m) {
         nb::sig("def quantize_file(path: str, output: str, calib: str | list[dict[str, typing.Any]] | None, "
                 "options: dict[str, typing.Any]) -> tuple[str, str]"),
         "Quantizes an ONNX file; the report as text and as JSON.");
-  m.def("convert_file", &convert_file, "path"_a, "output"_a, "to"_a, "opset"_a.none(), "external_data"_a,
-        "Writes an ONNX file in another form or opset; what stays as it was, and why.");
+  m.def("quantize_facts", &quantize_facts, "path"_a, "output"_a, "facts"_a, "options"_a,
+        nb::sig("def quantize_facts(path: str, output: str, facts: str, options: dict[str, typing.Any]) "
+                "-> tuple[str, str]"),
+        "Quantizes an ONNX file with facts given as JSON; the report as text and as JSON.");
+  m.def("convert_file", &convert_file, "path"_a, "output"_a, "options"_a,
+        nb::sig("def convert_file(path: str, output: str, options: dict[str, typing.Any]) "
+                "-> tuple[list[str], str, str]"),
+        "Writes an ONNX file in another form or opset; what stays as it was, and the report as text and as JSON.");
 }
 
 }  // namespace ingot::python

@@ -1,5 +1,6 @@
 // QDQ and integer operators: two ways to write the same quantized computation.
 #pragma once
+#include <map>
 #include <string>
 #include <vector>
 
@@ -8,8 +9,9 @@
 namespace ingot {
 
 struct FormReport {
-  int64_t changed = 0;             // nodes written in the other form
-  std::vector<std::string> stays;  // "ConvTranspose 'up': ONNX has no integer operator for it"
+  int64_t changed = 0;                         // nodes written in the other form
+  std::vector<std::string> stays;              // "ConvTranspose 'up': ONNX has no integer operator for it"
+  std::map<std::string, std::string> reasons;  // the same by the node's name: "ONNX has no integer operator for it"
 };
 
 // DequantizeLinear -> Conv -> QuantizeLinear becomes QLinearConv, and so on: QLinearConv, QLinearMatMul, and where the

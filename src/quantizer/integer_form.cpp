@@ -4,6 +4,7 @@
 //   Q(MatMul(DQ(a), DQ(b)))         -> QLinearMatMul(a, b)
 //   MatMul(DQ(a), DQ(b))            -> Cast(MatMulInteger(a, b)) * (sa sb)
 //   Gemm(DQ(a), DQ(b), c)           -> Cast(MatMulInteger(a, b)) * (sa sb) + c
+//   MatMul(DQ(a) by rows, DQ(b))    -> Cast(MatMulInteger(a, b) - za sum(b)) * sa * sb
 //   Q(Reshape(DQ(x))), one scale    -> Reshape(x)
 // An activation between product and Q is left out where the clipping of Q does the same.
 #include <algorithm>
@@ -48,10 +49,19 @@ class IntegerForm {
     const Node n = e_.node(h);
     const auto x = dequantized_from(e_, n.has_input(0) ? n.inputs[0] : kNoTensor);
     const auto w = dequantized_from(e_, n.has_input(1) ? n.inputs[1] : kNoTensor);
-    if (!x && !w) return;
+    const bool x_marked = n.has_input(0) && is_marked(e_, n.inputs[0]);
+    const bool w_marked = n.has_input(1) && is_marked(e_, n.inputs[1]);
+    if (!x_marked && !w_marked) return;
     std::string why;
-    if (!x || !w)
-      why = "one operand is fp32";
+    if (!x_marked)
+      why = "only its weight is quantized";
+    else if (!w_marked)
+      why = "its second operand is fp32";
+    else if (const auto rows = x && is_one(e_.info(x->scale)) ? std::nullopt : dequantized_rows(e_, n.inputs[0]);
+             rows && w)
+      why = row_product(h, n, *rows, *w);
+    else if (!x || !w)
+      why = "its operands have scales or types that integer operators do not take";
     else if (!is_byte(*x) || !is_byte(*w) || !is_one(e_.info(x->scale)))
       why = "its operands have scales that integer operators do not take";
     else if (n.is("ConvTranspose"))
@@ -63,7 +73,11 @@ class IntegerForm {
     if (why.empty())
       report_.changed++;
     else
-      report_.stays.push_back(fmt::format("{}: stays QDQ, {}", n.label(), why));
+      stays(n, why);
+  }
+  void stays(const Node& n, const std::string& why) {
+    report_.stays.push_back(fmt::format("{}: stays QDQ, {}", n.label(), why));
+    report_.reasons[n.name] = why;
   }
 
   bool is_byte(const Quantized& x) const { return e_.info(x.q).dtype != DType::I32; }
@@ -129,25 +143,21 @@ class IntegerForm {
   }
 
   // The bias in steps of sx sw; nothing when it is not constant or does not fit.
-  std::optional<TensorId> integer_bias(const Node& n, const Quantized& x, const Quantized& w) {
+  std::optional<TensorId> steps_of_bias(const Node& n, const Quantized& x, const Quantized& w) {
     if (!n.has_input(2)) return kNoTensor;
+    if (const TensorId q = integers_of_bias(e_, n.inputs[2], x, w); q != kNoTensor) return q;
     const auto values = constant_floats(e_, n.inputs[2]);
     const auto sx = constant_floats(e_, x.scale), sw = constant_floats(e_, w.scale);
     if (!values || !sx || !sw) return std::nullopt;
-    std::vector<int32_t> q;
-    for (size_t c = 0; c < values->size(); c++) {
-      const double v = (*values)[c] / (static_cast<double>((*sx)[0]) * (*sw)[c % sw->size()]);
-      if (!(std::abs(v) < INT32_MAX)) return std::nullopt;
-      q.push_back(static_cast<int32_t>(std::nearbyint(v)));
-    }
-    const auto size = static_cast<int64_t>(q.size());
-    return e_.add_constant(n.name + "_bias_quantized", make_constant(DType::I32, {size}, q));
+    const auto bias = integer_bias(*values, (*sx)[0], *sw);
+    if (!bias) return std::nullopt;
+    return e_.add_constant(n.name + "_bias_quantized", bias->q);
   }
 
   std::string convolution(Handle h, const Node& n, const Quantized& x, const Quantized& w) {
     if (!is_one(e_.info(w.scale)) && !per_axis(w, 0)) return "its weight has scales along another axis than channels";
     if (const auto end = ending(n.outputs[0]))
-      if (const auto bias = integer_bias(n, x, w)) {
+      if (const auto bias = steps_of_bias(n, x, w)) {
         Node q{.op = "QLinearConv", .attrs = n.attrs};
         q.inputs = {x.q,     x.scale,         zero_operand(e_, x), w.q,
                     w.scale, channel_zero(w), end->result.scale,   zero_operand(e_, end->result)};
@@ -159,10 +169,13 @@ class IntegerForm {
     const size_t spatial = shape ? shape->size() - 2 : weight_shape ? weight_shape->size() - 2 : 0;
     if (spatial == 0) return "its rank is not known";
     const Quantized weight = unsigned_weight(w);
-    const TensorId acc = e_.emit(n, "ConvInteger", {x.q, weight.q, zero_operand(e_, x), zero_operand(e_, weight)},
-                                 n.attrs, DType::I32, shape);
+    TensorId acc = e_.emit(n, "ConvInteger", {x.q, weight.q, zero_operand(e_, x), zero_operand(e_, weight)}, n.attrs,
+                           DType::I32, shape);
+    const TensorId steps = n.has_input(2) ? integers_of_bias(e_, n.inputs[2], x, w) : kNoTensor;
+    if (steps != kNoTensor) acc = e_.emit(n, "Add", {acc, channel_vector(n, steps, spatial)}, {}, DType::I32, shape);
     TensorId y = scaled(n, acc, x, channel_vector(n, w.scale, spatial));
-    if (n.has_input(2)) y = e_.emit(n, "Add", {y, channel_vector(n, n.inputs[2], spatial)}, {}, DType::F32, shape);
+    if (n.has_input(2) && steps == kNoTensor)
+      y = e_.emit(n, "Add", {y, channel_vector(n, n.inputs[2], spatial)}, {}, DType::F32, shape);
     finish(h, n, y);
     return "";
   }
@@ -240,12 +253,64 @@ class IntegerForm {
         return "";
       }
     const std::optional<Shape> shape = e_.info(n.outputs[0]).shape;
-    const TensorId acc =
+    TensorId acc =
         e_.emit(n, "MatMulInteger", {x.q, b.q, zero_operand(e_, x), zero_operand(e_, b)}, {}, DType::I32, shape);
+    const bool plain = n.get_float("alpha", 1.f) == 1 && n.get_float("beta", 1.f) == 1;
+    const TensorId steps = gemm && plain && n.has_input(2) ? integers_of_bias(e_, n.inputs[2], x, w) : kNoTensor;
+    if (steps != kNoTensor) acc = e_.emit(n, "Add", {acc, steps}, {}, DType::I32, shape);
     TensorId y = scaled(n, acc, x, b.scale);
+    if (gemm && steps == kNoTensor) y = with_bias(n, y, shape);
+    finish(h, n, y);
+    return "";
+  }
+
+  // Zero points of rows are taken off by what they add up to: (a - z) b = a b - z sum(b)
+  std::string row_product(Handle h, const Node& n, const Quantized& x, const Quantized& w) {
+    const bool gemm = n.is("Gemm");
+    if (!gemm && !n.is("MatMul")) return "its operands have scales that integer operators do not take";
+    if (gemm && n.get_int("transA", 0) != 0) return "it transposes its first operand";
+    const bool transposes = gemm && n.get_int("transB", 0) != 0;
+    const ConstantPtr given = e_.info(w.q).constant;
+    if (!given || given->dims.size() != 2 || !is_byte(w))
+      return "its second operand is not a constant matrix of 8 bits";
+    if (!is_one(e_.info(w.scale)) && !per_axis(w, transposes ? 0 : 1))
+      return "its weight has scales along another axis than columns";
+    Quantized b = w;
+    ConstantPtr weight = given;
+    if (transposes) {
+      weight = transposed(given, {1, 0});
+      b.q = e_.add_constant(e_.graph.tensor(w.q).name + "_transposed", weight);
+    }
+    const std::optional<Shape> shape = e_.info(n.outputs[0]).shape;
+    const TensorId none = zero_operand(e_, {x.q, x.scale, kNoTensor, 0});
+    TensorId acc = e_.emit(n, "MatMulInteger", {x.q, b.q, none, zero_operand(e_, b)}, {}, DType::I32, shape);
+    if (x.zero != kNoTensor) {
+      const auto sums = column_sums(*weight, b);
+      if (!sums) return "the zero points of its weight are not constant";
+      const TensorId zero =
+          e_.emit(n, "Cast", {x.zero}, {{"to", static_cast<int64_t>(DType::I32)}}, DType::I32, e_.info(x.zero).shape);
+      const TensorId sum = e_.add_constant(n.name + "_sums", make_constant(DType::I32, {weight->dims[1]}, *sums));
+      acc = e_.emit(n, "Sub", {acc, e_.emit(n, "Mul", {zero, sum}, {}, DType::I32, shape)}, {}, DType::I32, shape);
+    }
+    const TensorId real = e_.emit(n, "Cast", {acc}, {{"to", static_cast<int64_t>(DType::F32)}}, DType::F32, shape);
+    TensorId y = e_.emit(n, "Mul", {real, x.scale}, {}, DType::F32, shape);
+    y = e_.emit(n, "Mul", {y, b.scale}, {}, DType::F32, shape);
     if (gemm) y = with_bias(n, y, shape);
     finish(h, n, y);
     return "";
+  }
+  std::optional<std::vector<int32_t>> column_sums(const Constant& c, const Quantized& b) const {
+    const ConstantPtr zero = b.zero == kNoTensor ? nullptr : e_.info(b.zero).constant;
+    if (b.zero != kNoTensor && !zero) return std::nullopt;
+    auto number = [](const Constant& from, size_t i) -> int32_t {
+      return from.dtype == DType::I8 ? from.as<int8_t>()[i] : from.as<uint8_t>()[i];
+    };
+    const auto columns = static_cast<size_t>(c.dims[1]);
+    std::vector<int32_t> out(columns);
+    for (size_t i = 0; i < static_cast<size_t>(c.elements()); i++)
+      out[i % columns] +=
+          number(c, i) - (zero ? number(*zero, i % columns % static_cast<size_t>(zero->elements())) : 0);
+    return out;
   }
 
   // alpha * y + beta * C

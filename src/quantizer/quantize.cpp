@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "passes/editor.h"
 #include "quantizer/facts.h"
+#include "quantizer/form_parts.h"
 #include "quantizer/products.h"
 
 namespace ingot {
@@ -44,28 +45,28 @@ ConstantPtr pack(DType dtype, std::vector<int64_t> dims, const std::vector<int32
   return c;
 }
 
-// Which scale element i of a constant takes.
-class ScaleIndex {
- public:
-  ScaleIndex(const std::vector<int64_t>& dims, const TensorFacts& f) {
-    if (!f.axis) return;
-    const auto axis = static_cast<size_t>(*f.axis);
-    for (size_t d = axis + 1; d < dims.size(); d++) inner_ *= dims[d];
-    size_ = dims[axis];
-    block_ = f.block;
-    scales_ = block_ ? (size_ + block_ - 1) / block_ : size_;
-  }
-  size_t operator()(int64_t i) const {
-    if (!size_) return 0;
-    const int64_t along = i / inner_ % size_;
-    if (!block_) return static_cast<size_t>(along);
-    return static_cast<size_t>((i / inner_ / size_ * scales_ + along / block_) * inner_ + i % inner_);
-  }
-  int64_t along_axis() const { return scales_; }
+int64_t scales_along(int64_t size, int64_t block) { return block ? (size + block - 1) / block : size; }
 
- private:
-  int64_t inner_ = 1, size_ = 0, block_ = 0, scales_ = 0;
-};
+// visit(element, scale it takes) for all elements of a constant, in order.
+template <class Visit>
+void each_element(const std::vector<int64_t>& dims, const TensorFacts& f, const Visit& visit) {
+  int64_t outer = 1, size = 1, inner = 1;
+  for (size_t d = 0; d < dims.size(); d++) {
+    const auto axis = f.axis.value_or(-1);
+    (static_cast<int64_t>(d) < axis ? outer : static_cast<int64_t>(d) == axis ? size : inner) *= dims[d];
+  }
+  const int64_t scales = scales_along(size, f.block);
+  size_t i = 0;
+  for (int64_t o = 0; o < outer; o++)
+    for (int64_t a = 0; a < size; a++) {
+      if (!f.block) {
+        for (int64_t k = 0; k < inner; k++) visit(i++, static_cast<size_t>(a));
+        continue;
+      }
+      const int64_t first = (o * scales + a / f.block) * inner;
+      for (int64_t k = 0; k < inner; k++) visit(i++, static_cast<size_t>(first + k));
+    }
+}
 
 // The dims of a constant's scales.
 std::vector<int64_t> scale_dims(const std::vector<int64_t>& dims, const TensorFacts& f) {
@@ -73,7 +74,7 @@ std::vector<int64_t> scale_dims(const std::vector<int64_t>& dims, const TensorFa
   const auto axis = static_cast<size_t>(*f.axis);
   if (!f.block) return {dims[axis]};
   std::vector<int64_t> out = dims;
-  out[axis] = ScaleIndex(dims, f).along_axis();
+  out[axis] = scales_along(dims[axis], f.block);
   return out;
 }
 
@@ -104,8 +105,10 @@ class Quantizer {
       if (it == nodes_.end()) invalid_input("there is no node '{}' to quantize", name);
       quantize_node(it->second, node);
     }
-    for (const auto& [name, f] : facts_.tensors)
+    for (const auto& [name, f] : facts_.tensors) {
       if (f.everywhere) quantize_readers(tensors_.at(name));
+      if (f.result || (f.everywhere && facts_.bias == BiasRecipe::Fp32Trailing)) round_result(tensors_.at(name));
+    }
     e_.finish();
   }
 
@@ -178,8 +181,7 @@ class Quantizer {
     return *made;
   }
 
-  // Every reader of the tensor, except the one that quantizes it, reads it dequantized. The caller of the model sees
-  // the rounding only if the recipe says so.
+  // Every reader of the tensor, except the one that quantizes it, reads it dequantized.
   void quantize_readers(TensorId t) {
     const TensorId dq = dequantized(t);
     const std::vector<Handle> readers = e_.consumers(t);
@@ -188,10 +190,18 @@ class Quantizer {
       for (size_t i = 0; i < e_.node(h).inputs.size(); i++)
         if (e_.node(h).inputs[i] == t) e_.set_input(h, i, dq);
     }
-    if (facts_.bias != BiasRecipe::Fp32Trailing || !e_.is_output(t)) return;
+  }
+
+  // The caller of the model reads it so, too.
+  void round_result(TensorId t) {
+    if (!e_.is_output(t)) return;
+    const TensorId dq = dequantized(t);
+    std::vector<std::pair<Handle, size_t>> exact;  // what reads it unrounded goes on to do so
+    for (Handle h : e_.consumers(t))
+      for (size_t i = 0; i < e_.node(h).inputs.size(); i++)
+        if (e_.node(h).inputs[i] == t) exact.emplace_back(h, i);
     e_.replace_uses(t, dq);
-    const Handle q = e_.producer(e_.maker(dq)->inputs[0]);
-    e_.set_input(q, 0, t);
+    for (auto [h, i] : exact) e_.set_input(h, i, t);
   }
 
   struct Parameters {
@@ -261,7 +271,8 @@ class Quantizer {
     return out;
   }
 
-  // bias -> DequantizeLinear(round(bias / scale) as int32, scale) with scale = input scale x weight scale.
+  // bias -> DequantizeLinear(round(bias / scale) as int32, scale) with scale = input scale x weight scale. One that
+  // does not fit an int32 stays as it is.
   void quantize_bias(Handle h, const Node& n, const NodeFacts& node) {
     const auto read = [&](size_t i) {
       return std::find(node.operands.begin(), node.operands.end(), i) != node.operands.end();
@@ -273,27 +284,9 @@ class Quantizer {
     if (!bias || bias->dtype != DType::F32 || !weight || x.dynamic || x.axis || w.block) return;
     const int64_t channels = output_channels(n, weight->dims);
     if (bias->elements() != channels) return;
-    const auto values = bias->as<float>();
-    std::vector<float> scale;
-    std::vector<int32_t> q;
-    for (size_t c = 0; c < values.size(); c++) {
-      scale.push_back(x.scale[0] * w.scale[c % w.scale.size()]);
-      const double v = std::nearbyint(static_cast<double>(values[c]) / scale.back());
-      q.push_back(static_cast<int32_t>(std::clamp<double>(v, INT32_MIN, INT32_MAX)));
-    }
-    if (w.scale.size() == 1) scale.resize(1);
-    const std::string name = e_.graph.tensor(n.inputs[2]).name;
-    const auto shape = std::vector<int64_t>{channels};
-    const TensorId q_id = e_.add_constant(name + "_quantized", make_constant(DType::I32, shape, q));
-    const auto dims = scale.size() == 1 ? std::vector<int64_t>{} : shape;
-    const TensorId s_id = e_.add_constant(name + "_scale", make_constant(DType::F32, dims, scale));
-    const TensorId out = e_.add_value(name + "_dequantized", DType::F32, to_shape(shape));
-    Node dq{.op = "DequantizeLinear", .name = name + "_DequantizeLinear"};
-    dq.inputs = {q_id, s_id};
-    dq.outputs = {out};
-    if (scale.size() > 1) dq.attrs["axis"] = int64_t{0};
-    e_.add(std::move(dq));
-    e_.set_input(h, 2, out);
+    const std::vector<float> values(bias->as<float>().begin(), bias->as<float>().end());
+    if (const auto q = integer_bias(values, x.scale[0], w.scale))
+      e_.set_input(h, 2, dequantized_bias(e_, e_.graph.tensor(n.inputs[2]).name, *q));
   }
 
   Editor e_;
@@ -305,6 +298,23 @@ class Quantizer {
 };
 
 }  // namespace
+
+int32_t integer_at(const Constant& c, size_t i) {
+  const auto width = static_cast<size_t>(bits(c.dtype));
+  uint32_t v = 0;
+  for (size_t b = 0; b < std::max<size_t>(width / 8, 1); b++)
+    v |= static_cast<uint32_t>(c.bytes[i * width / 8 + b]) << (8 * b);
+  if (width < 8) v = v >> (i * width % 8) & ((1u << width) - 1);
+  const uint32_t sign = is_signed(c.dtype) && width < 32 ? 1u << (width - 1) : 0;
+  return static_cast<int32_t>((v ^ sign) - sign);
+}
+
+std::optional<BiasRecipe> bias_recipe_from_name(std::string_view name) {
+  if (name == "int32") return BiasRecipe::Int32;
+  if (name == "fp32") return BiasRecipe::Fp32;
+  if (name == "fp32-trailing" || name == "fp32_trailing") return BiasRecipe::Fp32Trailing;
+  return std::nullopt;
+}
 
 IntegerRange integer_range(DType t) {
   switch (t) {
@@ -324,17 +334,35 @@ IntegerRange integer_range(DType t) {
 ConstantPtr quantize_constant(const Constant& c, const TensorFacts& f) {
   check_fits(c.dims, f);
   if (c.dtype != DType::F32) invalid_input("is {}, only f32 is quantized", name(c.dtype));
-  const ScaleIndex scale(c.dims, f);
   const IntegerRange range = integer_range(f.dtype);
+  const auto least = static_cast<float>(range.least), most = static_cast<float>(range.most);
   const auto values = c.as<float>();
-  std::vector<int32_t> out(values.size());
-  for (size_t i = 0; i < values.size(); i++) {
-    const size_t s = scale(static_cast<int64_t>(i));
+  auto quantized = [&](size_t i, size_t s) {
     if (!std::isfinite(values[i])) invalid_input("holds {}, which cannot be quantized", values[i]);
-    const float q = std::nearbyint(values[i] / f.scale[s]) + static_cast<float>(f.zero_point[s]);
-    out[i] = static_cast<int32_t>(std::clamp(q, static_cast<float>(range.least), static_cast<float>(range.most)));
+    return std::clamp(std::nearbyint(values[i] / f.scale[s]) + static_cast<float>(f.zero_point[s]), least, most);
+  };
+  if (is_byte(f.dtype)) {
+    std::byte* data = nullptr;
+    ConstantPtr out = make_constant(f.dtype, c.dims, &data);
+    each_element(c.dims, f,
+                 [&](size_t i, size_t s) { data[i] = static_cast<std::byte>(static_cast<int32_t>(quantized(i, s))); });
+    return out;
   }
+  std::vector<int32_t> out(values.size());
+  each_element(c.dims, f, [&](size_t i, size_t s) { out[i] = static_cast<int32_t>(quantized(i, s)); });
   return pack(f.dtype, c.dims, out);
+}
+
+void dequantize_constant(const Constant& c, const TensorFacts& f, float* out) {
+  check_fits(c.dims, f);
+  auto write = [&](const auto& integer) {
+    each_element(c.dims, f,
+                 [&](size_t i, size_t s) { out[i] = static_cast<float>(integer(i) - f.zero_point[s]) * f.scale[s]; });
+  };
+  if (c.dtype == DType::I8)
+    write([values = c.as<int8_t>()](size_t i) -> int32_t { return values[i]; });
+  else
+    write([&](size_t i) { return integer_at(c, i); });
 }
 
 void quantize(Graph& graph, const QuantizationFacts& facts) { Quantizer(graph, facts).run(); }

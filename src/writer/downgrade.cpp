@@ -152,7 +152,8 @@ void lower_to(Graph& graph, int64_t opset) {
   }
 }
 
-// The oldest opset from `least` on that can say the graph.
+}  // namespace
+
 std::optional<int64_t> oldest_opset(const Graph& graph, int64_t least) {
   for (int64_t opset = least; opset <= kNewestOpset; opset++) {
     Graph copy = deep_copy(graph);
@@ -165,8 +166,6 @@ std::optional<int64_t> oldest_opset(const Graph& graph, int64_t least) {
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 void downgrade(Graph& graph, int64_t opset) {
   Graph copy = deep_copy(graph);

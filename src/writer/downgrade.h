@@ -15,6 +15,8 @@ inline constexpr int64_t kOldestWrittenOpset = 11;
 // In place, with the graphs in attributes. Unsupported, naming the node, its operator and the oldest opset that serves,
 // for what the opset cannot say.
 void downgrade(Graph&, int64_t opset);
+// The oldest opset from `least` on that downgrade() can say the graph in.
+std::optional<int64_t> oldest_opset(const Graph&, int64_t least);
 
 // One node on its way to an older opset, with what is known of the tensors of its graph.
 struct OlderNode {

@@ -72,15 +72,33 @@ void write_type(const TensorInfo& info, onnx::TypeProto& type) {
   }
 }
 
+// A large initializer of the main graph, whose bytes go from where they are straight into the file.
+struct StreamedTensor {
+  onnx::TensorProto head;  // all but raw_data
+  std::span<const std::byte> bytes;
+};
+
 // What the writers of all graphs of one model share.
 struct Sink {
   UniqueNames names;  // one name space: a subgraph sees the names around it
   std::unique_ptr<ExternalData> external;
+  std::vector<StreamedTensor> streamed;
 
-  void tensor(const Constant& c, const std::string& name, onnx::TensorProto& proto) const {
+  void initializer(const Constant& c, const std::string& name, bool main, onnx::GraphProto& graph) {
+    if (!main || external || c.dtype == DType::String || c.bytes.size() < kPagedBytes)
+      return tensor(c, name, *graph.add_initializer());
+    streamed.push_back({{}, c.bytes});
+    type(c, name, streamed.back().head);
+  }
+
+  static void type(const Constant& c, const std::string& name, onnx::TensorProto& proto) {
     proto.set_name(name);
     proto.set_data_type(static_cast<int32_t>(c.dtype));
     for (int64_t d : c.dims) proto.add_dims(d);
+  }
+
+  void tensor(const Constant& c, const std::string& name, onnx::TensorProto& proto) const {
+    type(c, name, proto);
     if (c.dtype == DType::String)
       for (const auto& s : c.strings) proto.add_string_data(s);
     else if (external && c.bytes.size() >= kMinExternalBytes)
@@ -139,7 +157,7 @@ class GraphWriter {
         names_[i] = *outside;
         continue;
       }
-      sink_.tensor(*c, names_[i], *out.add_initializer());
+      sink_.initializer(*c, names_[i], !outer_, out);
       constants_.emplace(c.get(), names_[i]);
     }
   }
@@ -153,7 +171,7 @@ class GraphWriter {
     for (const Constant* c : read) {
       if (readers[c] < 2 || c->bytes.size() < kMinExternalBytes || shared(c)) continue;
       const std::string name = sink_.names.make(graph_.name.empty() ? "shared" : graph_.name + "_shared");
-      sink_.tensor(*c, name, *out.add_initializer());
+      sink_.initializer(*c, name, true, out);
       constants_.emplace(c, name);
     }
   }
@@ -297,6 +315,47 @@ int64_t weight_bytes(const Graph& g) {
   return total;
 }
 
+// protobuf's wire format, for what is too large to be copied by it.
+std::string field_start(int number, size_t length) {
+  std::string out;
+  auto varint = [&](uint64_t v) {
+    for (; v >= 0x80; v >>= 7) out.push_back(static_cast<char>(v | 0x80));
+    out.push_back(static_cast<char>(v));
+  };
+  constexpr int kLengthDelimited = 2;
+  varint(static_cast<uint64_t>(number) << 3 | kLengthDelimited);
+  varint(length);
+  return out;
+}
+
+std::string serialized(const google::protobuf::MessageLite& message, const std::string& path) {
+  std::string bytes;
+  if (!message.SerializeToString(&bytes)) fail(ErrorKind::Internal, "{}: the model does not fit into one file", path);
+  return bytes;
+}
+
+// The model, with the streamed initializers at the end of its graph, which is at the end of the file.
+void write_model(onnx::ModelProto& model, const std::vector<StreamedTensor>& streamed, const std::string& path,
+                 AtomicFile& file) {
+  const std::string graph = serialized(model.graph(), path);
+  model.clear_graph();
+  std::vector<std::string> heads;  // of each tensor, up to its bytes
+  size_t total = graph.size();
+  for (const StreamedTensor& t : streamed) {
+    const std::string head =
+        serialized(t.head, path) + field_start(onnx::TensorProto::kRawDataFieldNumber, t.bytes.size());
+    heads.push_back(field_start(onnx::GraphProto::kInitializerFieldNumber, head.size() + t.bytes.size()) + head);
+    total += heads.back().size() + t.bytes.size();
+  }
+  file.write(serialized(model, path));
+  file.write(field_start(onnx::ModelProto::kGraphFieldNumber, total));
+  file.write(graph);
+  for (size_t i = 0; i < streamed.size(); i++) {
+    file.write(heads[i]);
+    file.write(streamed[i].bytes);
+  }
+}
+
 }  // namespace
 
 void check_opset(int64_t opset) {
@@ -334,9 +393,7 @@ void write_onnx(const Graph& given, const std::string& path, const OnnxWriteOpti
     sink.external = std::make_unique<ExternalData>(path);
   GraphWriter(graph, sink, nullptr).write(*model.mutable_graph());
   AtomicFile file(path);
-  std::string bytes;
-  if (!model.SerializeToString(&bytes)) fail(ErrorKind::Internal, "{}: the model does not fit into one file", path);
-  file.write(bytes);
+  write_model(model, sink.streamed, path, file);
   if (sink.external) sink.external->commit();
   file.commit();
 }

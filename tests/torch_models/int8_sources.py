@@ -442,7 +442,7 @@ def _pt2_file() -> Source:
     made = _pt2e_static()
     program = torch.export.export(made.model, (made.inputs,), dynamic_shapes=({0: torch.export.Dim.AUTO},))
     return _in_file(
-        "m.pt2", lambda path: torch.export.save(program, path), inputs=made.inputs, float_model=made.float_model, dynamic_axes=made.dynamic_axes
+        "m.pt2", lambda path: torch.export.save(program, path), inputs=made.inputs, float_model=made.float_model
     )
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ingot.errors import InvalidInputError
 
 DTYPES = ("fp32", "bf16", "fp16", "int8")
 FORMATS = {"qdq": "QDQ", "qlinear": "QLinear", "qoperator": "QLinear"}
 WEIGHT_TYPES = {"s8": "s8", "int8": "s8", "u8": "u8", "uint8": "u8"}
-RECIPES = {
+Bias = Literal["int32", "fp32", "fp32_trailing"]
+RECIPES: dict[str, Bias] = {
     "int32_bias": "int32",
     "fp32_bias": "fp32",
     "fp32_bias_qdq": "fp32_trailing",
@@ -102,5 +103,5 @@ class Torch2ONNXConfig:
                 raise InvalidInputError(f"dynamic_axes: '{name}' has {axes!r}", 'axes are numbers: {0: "batch_size"} or [0]')
 
     @property
-    def bias(self) -> str:
+    def bias(self) -> Bias:
         return RECIPES[self.recipe]

@@ -13,16 +13,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
-from ingot._ingot import finish_export
 from ingot.errors import InvalidInputError, IoError
 from ingot.exporter import verify
-from ingot.exporter.capture import Captured, call_of, capture
+from ingot.exporter.capture import Call, Captured, DynamicAxes, call_of, capture
 from ingot.exporter.config import Torch2ONNXConfig
 from ingot.exporter.granularity import with_granularity
+from ingot.exporter.naming import rename
 from ingot.exporter.report import ExportReport, Operation
-from ingot.exporter.sources import from_state_dict, module_of
-from ingot.torch.translate import translate
+from ingot.exporter.sources import axes_of, example_of, from_state_dict, load, module_of
+from ingot.quantization import convert, finish_export
+from ingot.torch.translate import Interface, translate
 
 
 class Model:
@@ -32,7 +34,9 @@ class Model:
     """
 
     def __init__(self, source: Any, *, float_model: nn.Module | None = None) -> None:
-        self.source = source
+        if isinstance(source, str | os.PathLike):
+            source = load(source)
+        self.program = source if isinstance(source, ExportedProgram) else None
         self.module = module_of(source)
         self.float_model = float_model
 
@@ -40,6 +44,14 @@ class Model:
     def from_state_dict(cls, float_module: nn.Module, state: Mapping[str, Any]) -> Model:
         """A quantized model from its state_dict and the float module it was made from."""
         return cls(from_state_dict(float_module, state), float_model=float_module)
+
+    def interface(self, config: Torch2ONNXConfig) -> tuple[Call, DynamicAxes | None]:
+        """How the model is called, and which dims are free. An exported program knows both."""
+        if self.program is None:
+            return call_of(self.module, config.example_inputs, config.input_names), config.dynamic_axes
+        inputs = config.example_inputs if config.example_inputs is not None else example_of(self.program)
+        call = call_of(self.module, inputs, config.input_names)
+        return call, config.dynamic_axes if config.dynamic_axes is not None else axes_of(self.program, call.names)
 
     def export(self, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any) -> ExportReport:
         """Writes an ONNX file, and says what was done. Nothing is written when anything fails."""
@@ -80,16 +92,18 @@ def _export(model: Model, target: Path, config: Torch2ONNXConfig) -> ExportRepor
     report = ExportReport(str(target), config.dtype, config.opset_version)
     if config.dtype == "int8":
         report.quant_format = config.quant_format
-    call = call_of(model.module, config.example_inputs, config.input_names)
+    call, axes = model.interface(config)
     with _timed(report, "trace"):
-        captured = capture(model.module, call, output_names=config.output_names, dynamic_axes=config.dynamic_axes)
+        captured = capture(model.module, call, output_names=config.output_names, dynamic_axes=axes)
     constants = constants_of(captured)
     if config.per_channel is not None and config.dtype == "int8":
         constants = with_granularity(captured.program, constants, config.per_channel)
+    constants = rename(captured, constants)
     with _work_folder(target) as folder:
         marked, written = folder / "traced.onnx", folder / target.name
         with _timed(report, "translate"):
-            _translate(captured, constants, marked)
+            interface = Interface(captured.output_names, captured.dim_names)
+            translate(captured.program.graph, constants, interface=interface).write(marked)
         with _timed(report, "finish"):
             _finish(marked, written, config, report)
         marked.unlink()
@@ -138,31 +152,24 @@ def constants_of(captured: Captured) -> dict[str, Tensor]:
     return {placeholder: held[name].detach() for placeholder, name in names.items()}
 
 
-def _translate(captured: Captured, constants: dict[str, Tensor], path: Path) -> None:
-    translation = translate(
-        captured.program.graph,
-        constants,
-        input_names=captured.call.names,
-        output_names=captured.output_names,
-        dim_names=captured.dim_names,
-    )
-    translation.write(path)
-
-
 def _finish(marked: Path, written: Path, config: Torch2ONNXConfig, report: ExportReport) -> None:
-    options: dict[str, Any] = {
-        "dtype": config.dtype,
-        "format": config.quant_format.lower(),
-        "bias": config.bias,
-        "opset": config.opset_version,
-        "external_data": config.external_data,
-    }
-    if config.weight_type is not None:
-        options["weight_type"] = config.weight_type
-    found = finish_export(str(marked), str(written), options)
-    report.quantized = [Operation(**o) for o in found["quantized"]]
-    report.unquantized = [Operation(**o) for o in found["unquantized"]]
-    report.notes += found["notes"]
+    opset, external_data = config.opset_version, config.external_data
+    if config.dtype != "int8":
+        to = None if config.dtype == "fp32" else config.dtype
+        report.notes += convert(marked, written, to=to, opset=opset, external_data=external_data)
+        return
+    found = finish_export(
+        marked,
+        written,
+        quant_format="qdq" if config.quant_format == "QDQ" else "qlinear",
+        opset=opset,
+        bias=config.bias,
+        weight=config.weight_type,
+        external_data=external_data,
+    ).data
+    report.quantized = [Operation(o["name"], o["operator"], o["form"], o["reason"]) for o in found["quantized"]]
+    report.unquantized = [Operation(o["name"], o["operator"], "fp32", o["reason"]) for o in found["not_quantized"]]
+    report.notes += found.get("notes", [])
 
 
 def _verify(

@@ -11,7 +11,8 @@ from typing import Any
 class Operation:
     name: str
     op: str
-    how: str  # the operator or form it has in the file; of those left in floats: the reason
+    form: str  # in the file: QDQ, an integer operator, weight-only, fp32
+    reason: str = ""  # why not an integer operator, or why not quantized
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,10 @@ class ExportReport:
         form = f", {self.quant_format}" if self.quant_format else ""
         lines = [f"{self.path}: {self.dtype}{form}, opset {self.opset}, {self.bytes / 1e6:.1f} MB"]
         if self.quantized:
-            lines.append(f"quantized: {_summary([f'{o.op} as {o.how}' for o in self.quantized])}")
+            lines.append(f"quantized: {_summary([f'{o.op} as {o.form}' for o in self.quantized])}")
         if self.quant_format:
             lines.append(f"not quantized: {len(self.unquantized) or 'nothing'}")
-            lines += [f"  {o.op} '{o.name}': {o.how}" for o in self.unquantized]
+            lines += [f"  {o.op} '{o.name}': {o.reason}" for o in self.unquantized]
         for d in self.differences:
             lines.append(f"'{d.output}', {d.between}: {d.steps:.2f} steps ({d.absolute:.3g})")
         lines += [f"note: {note}" for note in self.notes]

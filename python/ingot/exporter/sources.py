@@ -21,8 +21,6 @@ from ingot.exporter.torchscript import Interpreted
 
 def module_of(source: Any) -> nn.Module:
     """The module to trace. The source is not changed."""
-    if isinstance(source, str | os.PathLike):
-        source = load(source)
     if isinstance(source, ExportedProgram):
         return source.module()
     if isinstance(source, torch.jit.ScriptModule):
@@ -59,6 +57,27 @@ def load(path: str | os.PathLike[str]) -> ExportedProgram | torch.jit.ScriptModu
         return torch.export.load(str(file))
     except Exception as error:
         raise InvalidModelError(f"{file}: {str(error).strip().splitlines()[0] if str(error) else error!r}") from error
+
+
+def example_of(program: ExportedProgram) -> Any:
+    """The inputs a program was made with, where it kept them."""
+    args, kwargs = program.example_inputs or ((), {})
+    if args and kwargs:
+        raise InvalidInputError("example_inputs is missing", "the program takes positional and keyword arguments")
+    return kwargs or args or None
+
+
+def axes_of(program: ExportedProgram, names: tuple[str, ...]) -> dict[str, dict[int, str]]:
+    """The free dims of a program's inputs."""
+    user = set(program.graph_signature.user_inputs)
+    values = [node.meta["val"] for node in program.graph.find_nodes(op="placeholder") if node.name in user]
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    axes: dict[str, dict[int, str]] = {}
+    for name, tensor in zip(names, tensors, strict=False):
+        for axis, size in enumerate(tensor.shape):
+            if isinstance(size, torch.SymInt) and not size.node.expr.is_number:
+                axes.setdefault(name, {})[axis] = str(size.node.expr)
+    return axes
 
 
 def _register_quantized_operators() -> None:

@@ -69,6 +69,7 @@ class ReferenceMode(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._grids: Any = WeakIdKeyDictionary()
+        self.measured: Any = WeakIdKeyDictionary()  # scale -> (tensor, its integers); see dynamic.py
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -139,4 +140,4 @@ def _number(value: Any) -> Any:
     return value
 
 
-from ingot.exporter.reference import conversions, embeddings, pointwise, products, recurrent  # noqa: E402, F401
+from ingot.exporter.reference import conversions, dynamic, embeddings, pointwise, products, recurrent  # noqa: E402, F401

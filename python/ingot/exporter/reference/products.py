@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ingot.errors import UnsupportedError
 from ingot.exporter.reference import Grid, ReferenceMode, grid_of, handles
+from ingot.exporter.reference.dynamic import EPS, dynamic_quantize
 from ingot.exporter.weights import ActivationRule, HalfWeight, QuantizedWeight, decomposed
 
-EPS = torch.finfo(torch.float32).eps
 Act = Any
 
 
@@ -21,8 +21,7 @@ def dynamic(x: Tensor) -> Tensor:
 
     PyTorch's kernels may keep to 7 bits (reduce_range), which saves theirs from overflowing, not ours.
     """
-    scale, zero_point = decomposed.choose_qparams.tensor(x, 0, 255, EPS, torch.uint8)
-    q = decomposed.quantize_per_tensor.tensor(x, scale, zero_point, 0, 255, torch.uint8)
+    q, scale, zero_point = dynamic_quantize(x)
     result: Tensor = decomposed.dequantize_per_tensor.tensor(q, scale, zero_point, 0, 255, torch.uint8)
     return result
 

@@ -1,4 +1,4 @@
-"""Dynamically quantized LSTM and GRU, and cells.
+"""LSTM, GRU and plain recurrent layers, dynamically quantized or not, and cells.
 
 ONNX has no integer LSTM or GRU: their weights stay integers, their activations floats. Cells are written with products, and
 these are quantized as any other.
@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from ingot.errors import UnsupportedError
-from ingot.exporter.reference import ReferenceMode, handles
+from ingot.exporter.reference import ReferenceMode, handles, real
 from ingot.exporter.reference.products import dynamic
 from ingot.exporter.weights import CellWeights, HalfWeight, QuantizedWeight
+from ingot.torch import recurrent
 
 
 def _flat(params: list[Any]) -> list[Tensor]:
@@ -38,7 +39,7 @@ def quantized_lstm(
     **named: Any,
 ) -> Any:
     flat = _flat(params)
-    return torch.lstm(x, hx, flat, has_biases, num_layers, 0.0, False, bidirectional, batch_first)
+    return recurrent.lstm(x, hx, flat, has_biases, num_layers, bidirectional, batch_first)
 
 
 @handles("aten::quantized_gru", "quantized_gru")
@@ -55,7 +56,21 @@ def quantized_gru(
     batch_first: bool = False,
 ) -> Any:
     flat = _flat(params)
-    return torch.gru(x, hx, flat, has_biases, num_layers, 0.0, False, bidirectional, batch_first)
+    return recurrent.gru(x, hx, flat, has_biases, num_layers, bidirectional, batch_first)
+
+
+def _register_float(name: str) -> None:
+    @handles(name)
+    def layer(mode: ReferenceMode, x: Tensor, hx: Any, params: Any, *rest: Any) -> Any:
+        if len(rest) != 6 or not isinstance(params, list | tuple) or isinstance(params, Tensor):
+            return NotImplemented  # packed sequences
+        has_biases, num_layers, _, _, bidirectional, batch_first = rest
+        call = getattr(recurrent, name)
+        return call(x, hx, [real(p) for p in params], has_biases, num_layers, bidirectional, batch_first)
+
+
+for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+    _register_float(_name)
 
 
 Weight = QuantizedWeight | HalfWeight

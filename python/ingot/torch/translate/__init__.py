@@ -31,7 +31,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ingot._ingot import GraphBuilder
 from ingot.errors import UnsupportedError
-from ingot.torch.translate.translator import Input, Output, Translator
+from ingot.torch.translate.translator import Input, Interface, Output, Translator
 from ingot.torch.translate.values import Unsupported
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ingot import Graph
 
-__all__ = ["Input", "Output", "Translation", "translate", "unsupported"]
+__all__ = ["Input", "Interface", "Output", "Translation", "translate", "unsupported"]
 
 
 @dataclass
@@ -85,11 +85,15 @@ def bind(graph: Graph, inputs: list[Input], outputs: list[Output]) -> Callable[.
 
 
 def translate(
-    graph: torch.fx.Graph, constants: Mapping[str, torch.Tensor] | None = None, *, name: str = "torch"
+    graph: torch.fx.Graph,
+    constants: Mapping[str, torch.Tensor] | None = None,
+    *,
+    name: str = "torch",
+    interface: Interface | None = None,
 ) -> Translation:
     """Translates a captured graph; see the top of this file."""
     builder = GraphBuilder(name)
-    translator = Translator(builder, graph, constants or {})
+    translator = Translator(builder, graph, constants or {}, interface=interface)
     try:
         with unset_fake_temporarily():
             translator.run()

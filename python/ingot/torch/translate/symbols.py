@@ -10,7 +10,7 @@ import torch
 from ingot.torch.translate.values import Scalar, Tensor, Unsupported, expression
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ingot.torch.translate.emitter import Emitter
 
@@ -19,7 +19,8 @@ class DimNames:
     """Dims of inputs as a GraphBuilder takes them: a sum of products of symbols stays one, so that sizes can be told
     to be equal; any other expression is a symbol of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
         self._opaque: dict[Any, str] = {}
 
     def dims(self, shape: Sequence[Any]) -> list[int | str]:
@@ -28,7 +29,7 @@ class DimNames:
     def _dim(self, expr: Any) -> int | str:
         if isinstance(expr, int):
             return expr
-        terms = [_term(t) for t in expr.expand().as_ordered_terms()]
+        terms = [_term(t, self._names) for t in expr.expand().as_ordered_terms()]
         if any(t is None for t in terms):
             if expr not in self._opaque:
                 word = re.sub(r"\W+", "_", str(expr)).strip("_")
@@ -41,7 +42,7 @@ class DimNames:
         return text
 
 
-def _term(term: Any) -> tuple[str, list[str]] | None:
+def _term(term: Any, names: Mapping[str, str]) -> tuple[str, list[str]] | None:
     """Sign and factors of a product of an integer and symbols."""
     coefficient, rest = term.as_coeff_Mul()
     if not coefficient.is_integer:
@@ -52,7 +53,7 @@ def _term(term: Any) -> tuple[str, list[str]] | None:
             if base != 1:
                 return None
         elif base.is_Symbol and exponent.is_integer and exponent > 0:
-            factors += [str(base)] * int(exponent)
+            factors += [names.get(str(base), str(base))] * int(exponent)
         else:
             return None
     number = abs(int(coefficient))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,7 +24,7 @@ from ingot.torch.translate.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 Node = Any  # torch.fx.Node
 
@@ -49,6 +49,15 @@ class Output:
     symbolic: bool = False  # a number: the graph's output has one element
 
 
+@dataclass(frozen=True)
+class Interface:
+    """Names of a model for others than its maker; inputs have those of their placeholders. All inputs are declared, also
+    those that nothing reads."""
+
+    outputs: Sequence[str]  # of those that are tensors
+    dims: Mapping[str, str] = field(default_factory=dict)  # by PyTorch's symbol
+
+
 class Translator:
     """Translates node by node; `failed` gets the nodes that cannot be, if given, else the first of them is raised."""
 
@@ -58,7 +67,9 @@ class Translator:
         graph: torch.fx.Graph,
         constants: Mapping[str, torch.Tensor],
         failed: dict[Node, str] | None = None,
+        interface: Interface | None = None,
     ) -> None:
+        self.interface = interface
         self.builder = builder
         self.emitter = Emitter(builder)
         self.graph = graph
@@ -66,7 +77,7 @@ class Translator:
         self.failed = failed
         self.environment: dict[Node, Any] = {}
         self.aliases = Aliases(graph)
-        self.dim_names = DimNames()
+        self.dim_names = DimNames(interface.dims if interface else {})
         self.inputs: list[Input] = []
         self.outputs: list[Output] = []
         self.names: dict[str, str] = {}
@@ -113,7 +124,7 @@ class Translator:
         except Unsupported as reason:
             self.environment[node] = reason
             return
-        if not node.users:
+        if not node.users and self.interface is None:
             return
         shape = tuple(value.shape)
         self.builder.input(node.name, dtype_name(value.dtype), self.dim_names.dims(shape))
@@ -314,10 +325,10 @@ class Translator:
             return Output(None, value)
         index = sum(o.index is not None for o in self.outputs)
         name = value.name
-        if name in taken or name in self.constants or symbolic:
+        wish = self.interface.outputs[index] if self.interface else f"output.{index}"
+        if name in taken or name in self.constants or symbolic or (self.interface and name != wish):
             # A tensor that is an input, a constant or an output already is copied: results are never shared.
             copy = self.emitter.op("Identity", value)
-            wish = f"output.{index}"
             self.emitter.flush("output", {copy.name: wish})
             name = wish
         taken.add(name)
