@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
-.PHONY: help setup configure build demo test test-cpp test-python bench accuracy lint format conformance exhaustive fuzz wheel clean
+.PHONY: help setup configure build demo mrpc test test-cpp test-python bench accuracy lint format conformance exhaustive fuzz wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -39,6 +39,9 @@ build: configure ## the compiler, the command line and the Python package, into 
 
 demo: build ## a real sentence encoder: compiled, run from C, C++ and Python, and measured
 	@$(PY) examples/minilm/demo.py
+
+mrpc: build ## a classifier of sentence pairs: trained, exported in fp32, int8 and bf16, and compared
+	@$(PY) examples/mrpc/demo.py
 
 test: build ## all tests: C++ and Python
 	@scripts/test.sh $(BUILD)

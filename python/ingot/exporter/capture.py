@@ -123,7 +123,7 @@ def capture(
     output_names: Sequence[str] | None = None,
     dynamic_axes: DynamicAxes | None = None,
 ) -> Captured:
-    axes = axes_of(call, dynamic_axes or {}, output_names)
+    axes = checked_axes(call, dynamic_axes or {}, output_names)
     paths: list[str] = []
     flat = _Flat(unpacked(model), call, paths)
     tensors = enlarged(call, axes)
@@ -143,7 +143,7 @@ def capture(
     return Captured(program, call, _output_names(paths, output_names), dims)
 
 
-def axes_of(call: Call, given: DynamicAxes, output_names: Sequence[str] | None) -> dict[str, dict[int, str]]:
+def checked_axes(call: Call, given: DynamicAxes, output_names: Sequence[str] | None) -> dict[str, dict[int, str]]:
     result: dict[str, dict[int, str]] = {}
     rank = {name: tensor.dim() for name, tensor in zip(call.names, call.tensors, strict=True)}
     for name, axes in given.items():

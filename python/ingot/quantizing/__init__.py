@@ -1,8 +1,8 @@
 """8-bit models made in PyTorch, by PyTorch's and torchao's own quantizers, ready to be exported.
 
-Data flows down this list: `config` (what is asked), `batches` (samples as calls of the model), `graphs` (the model as a graph
-of ATen operations with free dims), `annotate` (which operations are quantized), then one file per way: `static`, `dynamic`,
-`training`; `report` says what came out, `model` is what users get.
+Data flows down this list: `config` (what is asked), `batches` (samples as calls of the model), `graphs` (the model as a
+graph of ATen operations with free dims), `annotate` (which operations are quantized), then one file per way: `static`,
+`dynamic`, `training`; `report` says what came out, `model` is what users get.
 """
 
 from __future__ import annotations

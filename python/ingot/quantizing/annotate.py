@@ -1,6 +1,6 @@
 """Which operations are quantized: torchao's X86InductorQuantizer, and what it leaves out.
 
-That quantizer knows two-dimensional convolutions, products with weights and what passes 8 bits on (pools, concatenations).
+That quantizer knows two-dimensional convolutions, products with weights and what passes 8 bits on (pools, Cat).
 Convolutions of other kinds, batched products and embedding tables have the same form: 8-bit operands, an fp32 result.
 """
 
@@ -11,8 +11,7 @@ import dataclasses
 import fnmatch
 import logging
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -22,6 +21,9 @@ from torch.fx import GraphModule, Node
 from ingot.errors import InvalidInputError, UnsupportedError
 from ingot.quantizing.config import PostTrainingQuantConfig, _Config
 from ingot.quantizing.graphs import modules_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
@@ -39,7 +41,7 @@ def quiet() -> Iterator[None]:
 
 with quiet():
     try:
-        from torchao.quantization import pt2e
+        from torchao.quantization import pt2e as pt2e
         from torchao.quantization.pt2e.quantizer import (
             QuantizationAnnotation,
             QuantizationConfig,
@@ -118,13 +120,17 @@ def _specification(config: _Config, training: bool) -> QuantizationConfig:
     extra: dict[str, Any] = {"eps": EPSILON}
     if training:
         fake = pt2e.FusedMovingAvgObsFakeQuantize
-        channels = pt2e.MovingAveragePerChannelMinMaxObserver if config.per_channel else pt2e.MovingAverageMinMaxObserver
+        channels = (
+            pt2e.MovingAveragePerChannelMinMaxObserver if config.per_channel else pt2e.MovingAverageMinMaxObserver
+        )
         activation_observer: Any = fake.with_args(**extra)
         weight_observer: Any = fake.with_args(**extra, observer=channels)
     else:
         assert isinstance(config, PostTrainingQuantConfig)
         activation_observer = OBSERVERS[config.calibration].with_args(**extra)
-        weight_observer = (pt2e.PerChannelMinMaxObserver if config.per_channel else pt2e.MinMaxObserver).with_args(**extra)
+        weight_observer = (pt2e.PerChannelMinMaxObserver if config.per_channel else pt2e.MinMaxObserver).with_args(
+            **extra
+        )
     dtype, least, most = TYPES[config.activation]
     if config.reduce_range:
         least, most = least // 2, most // 2
@@ -154,7 +160,7 @@ OBSERVERS = {
 }
 
 
-class ConfiguredQuantizer(Quantizer):  # type: ignore[misc]
+class ConfiguredQuantizer(Quantizer):
     """Annotates a graph as a config asks."""
 
     def __init__(self, config: _Config, excluded: dict[str, str], *, training: bool) -> None:

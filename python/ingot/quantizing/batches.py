@@ -1,11 +1,11 @@
 """Calibration data as calls of the model.
 
-A batch is what a data loader gives: a tensor, positional arguments (tuple or list), keywords (dict, BatchEncoding), or one of
-these with labels behind it. Labels do not belong to a call and are dropped:
+A batch is what a data loader gives: a tensor, positional arguments (tuple or list), keywords (dict, BatchEncoding), or
+one of these with labels behind it. Labels do not belong to a call and are dropped:
  - of a dict: what forward does not name, and `label`, `labels`, `label_ids`;
  - of a pair whose first part is itself a dict, tuple or list: the second part;
- - of other tuples: what exceeds forward's parameters, and, at the end, what has at most one value per sample (a class, a
-   score) and is not required by forward.
+ - of other tuples: what exceeds forward's parameters, and, at the end, what has at most one value per sample (a class,
+   a score) and is not required by forward.
 example_inputs, where given, decides: its arguments are the model's, all others are dropped.
 """
 
@@ -144,7 +144,7 @@ def batches_of(calib: Any) -> Iterator[Any]:
     """A tensor, a mapping or a tuple is one batch; every other iterable gives batches."""
     if isinstance(calib, Tensor | np.ndarray | Mapping | tuple) or hasattr(calib, "keys"):
         return iter([calib])
-    if isinstance(calib, str | bytes) or not isinstance(calib, Iterable) and not hasattr(calib, "__getitem__"):
+    if isinstance(calib, str | bytes) or (not isinstance(calib, Iterable) and not hasattr(calib, "__getitem__")):
         raise InvalidInputError(
             f"calib is {type(calib).__name__}, not data", "a DataLoader, a list of batches, or one batch"
         )

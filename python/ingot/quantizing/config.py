@@ -52,13 +52,13 @@ def check_list(field: str, value: object, what: str) -> tuple[Any, ...]:
 class _Config:
     """What both ways of static quantization share.
 
-    op_types: which kinds of operations to quantize (all usual ones when None); exclude_op_types takes some of them away.
-    exclude: modules to leave in fp32, as names ("classifier"), patterns ("encoder.layer.0.*") or classes (nn.Embedding); all
-    inside such a module is left too.
-    activation, weight: 8-bit types; symmetric: zero of activations in the middle of the range. reduce_range: activations use
-    7 bits, for kernels that saturate in 16 (PyTorch's own on CPUs without VNNI; Ingot's do not).
-    dynamic_axes: axes that must stay free, {"input_ids": {0: "batch", 1: "sequence"}}, by the names of forward's parameters;
-    when None, all stay free that the model itself does not fix.
+    op_types: which kinds of operations to quantize (all usual ones when None); exclude_op_types takes some away.
+    exclude: modules to leave in fp32, as names ("classifier"), patterns ("encoder.layer.0.*") or classes (nn.Linear);
+    all inside such a module is left too.
+    activation, weight: 8-bit types; symmetric: zero of activations in the middle of the range. reduce_range:
+    activations use 7 bits, for kernels that saturate in 16 (PyTorch's own on CPUs without VNNI; Ingot's do not).
+    dynamic_axes: axes that must stay free, {"input_ids": {0: "batch", 1: "sequence"}}, by the names of forward's
+    parameters; when None, all stay free that the model itself does not fix.
     """
 
     op_types: Sequence[str] | None = None

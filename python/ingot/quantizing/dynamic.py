@@ -1,19 +1,21 @@
 """Dynamic quantization: weights in 8 bits, activations quantized as they come. By PyTorch's eager quantize_dynamic.
 
-The module keeps its class, its code and its way of being called: Hugging Face models stay such, with `generate` and all.
+The module keeps its class, its code and its way of being called: Hugging Face models stay such, with `generate`.
 """
 
 from __future__ import annotations
 
-import copy
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch.ao.nn.quantized as nnq
 import torch.ao.quantization as tq
-from torch import nn
+from torch import Tensor, nn
 
 from ingot.quantizing.annotate import excluded_modules
-from ingot.quantizing.config import PostTrainingQuantConfig
+
+if TYPE_CHECKING:
+    from ingot.quantizing.config import PostTrainingQuantConfig
 
 CLASSES = {
     "Linear": nn.Linear,
@@ -44,10 +46,18 @@ def quantize_dynamic(model: nn.Module, config: PostTrainingQuantConfig) -> nn.Mo
         return model
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if "" in chosen:  # PyTorch replaces children, never the module itself
-            holder = nn.Sequential(copy.copy(model))
-            return tq.quantize_dynamic(holder, {"0": chosen[""]})[0]
-        return tq.quantize_dynamic(model, chosen, inplace=True)
+        # In a holder: PyTorch replaces children, never the module itself.
+        holder = nn.Sequential(model)
+        tq.quantize_dynamic(holder, {f"0.{name}".rstrip("."): how for name, how in chosen.items()}, inplace=True)
+    for module in holder.modules():
+        if isinstance(module, nnq.Embedding | nnq.EmbeddingBag):
+            module.register_forward_pre_hook(_contiguous)
+    return holder[0]
+
+
+def _contiguous(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """PyTorch's quantized tables refuse indices that are views, such as expanded positions."""
+    return tuple(arg.contiguous() if isinstance(arg, Tensor) else arg for arg in args)
 
 
 def reason_excluded(name: str, excluded: dict[str, str]) -> str | None:

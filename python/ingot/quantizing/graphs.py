@@ -6,8 +6,7 @@ import copy
 import itertools
 import operator
 import warnings
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +15,13 @@ from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from ingot.errors import InvalidInputError, UnsupportedError
-from ingot.exporter.capture import axes_of, call_of, dim_names, enlarged
-from ingot.quantizing.batches import Arguments, CallForm
-from ingot.quantizing.config import DynamicAxes
+from ingot.exporter.capture import call_of, checked_axes, dim_names, enlarged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ingot.quantizing.batches import Arguments, CallForm
+    from ingot.quantizing.config import DynamicAxes
 
 aten = torch.ops.aten
 
@@ -54,13 +57,16 @@ def check_model(model: Any) -> None:
         if tensor.device.type != "cpu":
             raise UnsupportedError(f"'{name}' is on {tensor.device}", "model.cpu(): Ingot quantizes on the CPU")
         if tensor.is_quantized:
-            raise InvalidInputError(f"'{name}' is quantized already", "export such a model: ingot.Model(model).export(...)")
+            raise InvalidInputError(
+                f"'{name}' is quantized already", "export such a model: ingot.Model(model).export(...)"
+            )
         if tensor.is_floating_point() and tensor.dtype != torch.float32:
             raise UnsupportedError(f"'{name}' is {str(tensor.dtype).removeprefix('torch.')}", "model.float()")
     for name, module in model.named_modules():
         if type(module).__module__.startswith("torch.ao.nn.") or hasattr(module, "calculate_qparams"):
             raise InvalidInputError(
-                f"'{name}' ({type(module).__name__}) is quantized or prepared already", "quantize() takes the float model"
+                f"'{name}' ({type(module).__name__}) is quantized or prepared already",
+                "quantize() takes the float model",
             )
 
 
@@ -95,7 +101,7 @@ def capture(model: nn.Module, form: CallForm, example: Arguments, axes: DynamicA
 def _captured(model: nn.Module, form: CallForm, example: Arguments, asked: DynamicAxes) -> ExportedProgram:
     """With the axes free that were asked for, or an error."""
     call = call_of(model, form.by_name(example), None)
-    axes = axes_of(call, asked, None)
+    axes = checked_axes(call, asked, None)
     larger = {id(old): new for old, new in zip(call.tensors, enlarged(call, axes), strict=True)}
     shapes = ShapesCollection()
     for name, tensor in zip(call.names, call.tensors, strict=True):
@@ -154,7 +160,7 @@ def _twice(call: Arguments) -> Arguments:
 
 
 def _name_sources(graph: GraphModule) -> None:
-    """Every operation becomes a source of its own, named after what it does: so patterns are found by data flow alone."""
+    """Every operation becomes a source of its own, named after what it does: patterns are found by data flow alone."""
     for node in graph.graph.nodes:
         if node.op == "call_function":
             whole = all(isinstance(arg, Node) for arg in node.args[:2])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +11,6 @@ from torch.fx import GraphModule
 
 from ingot.errors import InvalidInputError, UnsupportedError
 from ingot.quantizing.annotate import excluded_modules
-from ingot.quantizing.batches import CallForm
 from ingot.quantizing.config import PostTrainingQuantConfig
 from ingot.quantizing.dynamic import quantize_dynamic
 from ingot.quantizing.graphs import check_model, shared_copy
@@ -19,8 +18,11 @@ from ingot.quantizing.report import graph_report, module_report
 from ingot.quantizing.static import quantize_static
 
 if TYPE_CHECKING:
+    import os
+
     from ingot.exporter import ExportReport, Torch2ONNXConfig
     from ingot.quantization import QuantizationReport
+    from ingot.quantizing.batches import CallForm
 
 
 class GraphCall(nn.Module):
@@ -54,12 +56,14 @@ class QuantizedModel:
         float_model: nn.Module,
         report: QuantizationReport,
         form: CallForm | None = None,
+        example: dict[str, Any] | None = None,
     ) -> None:
         if not report.data["quantized"]:
             raise UnsupportedError(f"nothing was quantized\n{report.text}", "see op_types and exclude of the config")
         self.model = model
         self.float_model = float_model
         self.report = report
+        self._example = example
         self._source = model if form is None or not isinstance(model, GraphModule) else GraphCall(model, form)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -69,11 +73,25 @@ class QuantizedModel:
     def __repr__(self) -> str:
         return f"QuantizedModel({type(self.float_model).__name__}; {self.report.text.splitlines()[0]})"
 
-    def export(self, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any) -> ExportReport:
-        """Writes an ONNX file: ingot.Model(...).export, with the comparison to the float model in its report."""
-        from ingot.exporter import Model
+    def export(
+        self, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any
+    ) -> ExportReport:
+        """Writes an ONNX file: ingot.Model(...).export, with the comparison to the float model in its report.
 
-        return Model(self._source, float_model=self.float_model).export(path, config, **fields)
+        By default it is int8, traced with the inputs that the model was quantized with. In other types it is the float
+        model that is written.
+        """
+        from ingot.exporter import Model, Torch2ONNXConfig
+
+        if config is None:
+            config = Torch2ONNXConfig(**{"dtype": "int8", **fields})
+        elif fields:
+            raise InvalidInputError("export: either a config or its fields")
+        if config.example_inputs is None:
+            config = dataclasses.replace(config, example_inputs=self._example)
+        if config.dtype != "int8":
+            return Model(self.float_model).export(path, config)
+        return Model(self._source, float_model=self.float_model).export(path, config)
 
 
 def quantize(
@@ -86,8 +104,8 @@ def quantize(
 
     calib, for static quantization: a DataLoader or any iterable of batches, or one batch (a tensor, a dict, a tuple of
     positional arguments). Batches are tensors, tuples, dicts, or these with labels, which are dropped (see
-    ingot.quantizing.batches). example_inputs, a tensor, tuple or dict, says which arguments the model is to have where the
-    batches do not; by default those of the first batch.
+    ingot.quantizing.batches). example_inputs, a tensor, tuple or dict, says which arguments the model is to have where
+    the batches do not; by default those of the first batch.
     """
     config = PostTrainingQuantConfig() if config is None else config
     if not isinstance(config, PostTrainingQuantConfig):
@@ -102,6 +120,6 @@ def quantize(
         raise InvalidInputError(
             "calib is missing", "static quantization needs sample data: calib=loader; approach='dynamic' needs none"
         )
-    graph, form, seen = quantize_static(original, config, calib, example_inputs)
+    graph, form, example, seen = quantize_static(original, config, calib, example_inputs)
     report = graph_report(graph, config, excluded_modules(original, config), "static quantization", seen)
-    return QuantizedModel(graph, float_model=original, report=report, form=form)
+    return QuantizedModel(graph, float_model=original, report=report, form=form, example=example)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +12,23 @@ from torch.fx import GraphModule, Node
 from ingot.exporter.weights import CellWeights, QuantizedWeight, unpack_value
 from ingot.quantization import QuantizationReport
 from ingot.quantizing.annotate import OPERATORS, TYPE_OF, is_float
-from ingot.quantizing.config import PostTrainingQuantConfig, _Config
 from ingot.quantizing.dynamic import TYPE_OF_CLASS, reason_excluded
 from ingot.quantizing.graphs import modules_of, path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ingot.quantizing.config import PostTrainingQuantConfig, _Config
 
 Row = dict[str, Any]
 
 SHORT = {torch.uint8: "u8", torch.int8: "s8"}
 # Operations that move values and compute none, beside views.
 MOVES = {
-    "_assert_tensor_metadata", "arange", "clone", "contiguous", "copy_", "detach", "detach_", "dropout", "dropout_", "expand",
-    "flatten", "full", "lift_fresh_copy", "new_ones", "new_zeros", "ones", "permute", "repeat", "reshape", "to", "unbind",
-    "zeros", "index", "gather", "pad", "constant_pad_nd", "full_like", "ones_like", "zeros_like", "scalar_tensor",
+    "_assert_tensor_metadata", "arange", "clone", "constant_pad_nd", "contiguous", "copy_", "detach",
+    "detach_", "dropout", "dropout_", "expand", "flatten", "full", "full_like", "gather", "index",
+    "lift_fresh_copy", "new_ones", "new_zeros", "ones", "ones_like", "pad", "permute", "repeat", "reshape",
+    "scalar_tensor", "to", "unbind", "zeros", "zeros_like",
 }  # fmt: skip
 PASSED_ON = ("MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "Cat", "Flatten")
 
@@ -75,7 +79,7 @@ def _computes(node: Node) -> bool:
 
 
 def _operands(graph: GraphModule, node: Node) -> Iterator[Row]:
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    names = [argument.name for argument in node.target._schema.arguments]
     for index, argument in enumerate(node.args):
         for operand in argument if isinstance(argument, tuple | list) else [argument]:
             if isinstance(operand, Node) and "dequantize" in str(operand.target):
@@ -167,11 +171,12 @@ def _report(title: str, quantized: list[Row], unquantized: list[Row], facts: dic
 
 
 def _operand_text(operand: Row) -> str:
+    what = f"{operand['operand']} {operand['dtype']}"
     if "channels" in operand:
         least, most = operand["scale"]
-        return f"{operand['operand']} {operand['dtype']} in {operand['channels']} channels of scale {least:.3g} to {most:.3g}"
+        return f"{what} in {operand['channels']} channels of scale {least:.3g} to {most:.3g}"
     zero = f" zero {operand['zero_point']}" if operand["zero_point"] else ""
-    return f"{operand['operand']} {operand['dtype']} scale {operand['scale']:.3g}{zero}"
+    return f"{what} scale {operand['scale']:.3g}{zero}"
 
 
 def _unquantized_lines(rows: list[Row]) -> Iterator[str]:

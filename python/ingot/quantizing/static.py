@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from ingot.errors import InvalidInputError
 from ingot.quantizing.annotate import ConfiguredQuantizer, excluded_modules, quiet
 from ingot.quantizing.batches import Arguments, CallForm, first_and_all, size_of
-from ingot.quantizing.config import PostTrainingQuantConfig
 from ingot.quantizing.graphs import capture, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch.fx import GraphModule
+
+    from ingot.quantizing.config import PostTrainingQuantConfig
 
 
 def quantize_static(
     model: nn.Module, config: PostTrainingQuantConfig, calib: Any, example_inputs: Any
-) -> tuple[GraphModule, CallForm, dict[str, Any]]:
-    """The quantized graph, how it is called, and what was seen of the data."""
+) -> tuple[GraphModule, CallForm, dict[str, Any], dict[str, Any]]:
+    """The quantized graph, how it is called, an example of that, and what was seen of the data."""
     excluded = excluded_modules(model, config)
     form = CallForm(model)
     first, batches = first_and_all(calib)
@@ -36,7 +40,7 @@ def quantize_static(
         graph = capture(model, form, example, config.dynamic_axes)
         prepared = prepare_pt2e(graph, ConfiguredQuantizer(config, excluded, training=False))
         seen = _calibrate(model, prepared, form, batches, config.calibration_samples)
-        return convert_pt2e(prepared), form, seen
+        return convert_pt2e(prepared), form, form.by_name(example), seen
 
 
 def example_call(form: CallForm, example_inputs: Any) -> Arguments:
@@ -84,7 +88,7 @@ def _misfit(model: nn.Module, index: int, call: Arguments, error: Exception) -> 
         return InvalidInputError(f"calib: batch {index} does not fit the model: {first_line(cause)}")
     shapes = ", ".join(str(list(t.shape)) for t in pytree.tree_leaves(call) if isinstance(t, torch.Tensor))
     return InvalidInputError(
-        f"calib: batch {index} of shape {shapes} does not fit the shapes the model was captured with: {first_line(error)}",
+        f"calib: batch {index} of shape {shapes} does not fit the shapes of the captured model: {first_line(error)}",
         "dims that vary are free unless the model's code fixes them; give batches of one shape, or name dynamic_axes",
     )
 

@@ -29,15 +29,21 @@ class PreparedModel(nn.Module):
     """A model whose forward simulates 8 bits. Trained like any other: train(), eval(), parameters(), state_dict().
 
     In training mode it observes the ranges of activations, in eval mode it uses them. The graph is that of the model in
-    training mode: dropout and normalization follow train() and eval(), other code that asks for `self.training` does not.
+    training mode: dropout and normalization follow train() and eval(), other code that asks for `self.training` not.
     """
 
     def __init__(
-        self, graph: GraphModule, form: CallForm, original: nn.Module, config: QuantizationAwareTrainingConfig
+        self,
+        graph: GraphModule,
+        form: CallForm,
+        example: dict[str, Any],
+        original: nn.Module,
+        config: QuantizationAwareTrainingConfig,
     ) -> None:
         super().__init__()
         self.module = graph
         self._form = form
+        self._example = example
         self._original = [original]  # in a list: no submodule, its parameters are not trained
         self._config = config
         self._modes = _training_arguments(graph)
@@ -65,7 +71,7 @@ class PreparedModel(nn.Module):
         original = self._float_model()
         excluded = excluded_modules(original, self._config)
         report = graph_report(graph, self._config, excluded, "quantization-aware training", {})
-        return QuantizedModel(graph, float_model=original, report=report, form=self._form)
+        return QuantizedModel(graph, float_model=original, report=report, form=self._form, example=self._example)
 
     def _float_model(self) -> nn.Module:
         """The original with the weights as they are now."""
@@ -107,7 +113,7 @@ def prepare_qat(
     _set_normalizations(prepared, norms)
     if not any(hasattr(module, "calculate_qparams") for module in prepared.modules()):
         raise InvalidInputError("nothing would be quantized", "see op_types and exclude of the config")
-    return PreparedModel(prepared, form, original, config).train()
+    return PreparedModel(prepared, form, form.by_name(example), original, config).train()
 
 
 def convert(prepared: PreparedModel) -> QuantizedModel:
