@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
-.PHONY: help setup configure build demo test test-cpp test-python bench accuracy lint format conformance exhaustive fuzz wheel clean
+.PHONY: help setup configure build demo test test-cpp test-python bench accuracy export-matrix lint format conformance exhaustive fuzz wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -54,6 +54,9 @@ bench: build ## speed beside onnxruntime and OpenVINO; ARGS="--models minilm --t
 
 accuracy: build ## what 8 bits cost a real model, beside onnxruntime
 	@$(PY) bench/accuracy.py
+
+export-matrix: build ## every kind of quantized PyTorch model as ONNX: writes the table of docs/export.md
+	@$(PY) scripts/export_matrix.py $(ARGS)
 
 lint: build ## clang-format, clang-tidy on what changed, ruff, mypy
 	@scripts/lint.sh $(BUILD)

@@ -421,7 +421,13 @@ MODELS: tuple[TorchModel, ...] = (
     _vision("convnext", "ConvNextModel", "ConvNextConfig", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1]),
     _vision("convnextv2", "ConvNextV2Model", "ConvNextV2Config", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1]),
     _vision(
-        "resnet", "ResNetModel", "ResNetConfig", embedding_size=8, hidden_sizes=[16, 32], depths=[2, 2], out_features=None
+        "resnet",
+        "ResNetModel",
+        "ResNetConfig",
+        embedding_size=8,
+        hidden_sizes=[16, 32],
+        depths=[2, 2],
+        out_features=None,
     ),
     _vision(
         "regnet", "RegNetModel", "RegNetConfig", embedding_size=8, hidden_sizes=[16, 32], depths=[2, 2], groups_width=8
@@ -449,9 +455,7 @@ MODELS: tuple[TorchModel, ...] = (
     _vision("poolformer", "PoolFormerModel", "PoolFormerConfig", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]),
     _vision("pvt", "PvtModel", "PvtConfig", 64, image_size=64, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]),
     # Text and images
-    TorchModel(
-        "clip", _transformers("CLIPModel", "CLIPConfig", **_TOWERS), _two_towers, {**_TEXT_DIMS, **_IMAGE_DIMS}
-    ),
+    TorchModel("clip", _transformers("CLIPModel", "CLIPConfig", **_TOWERS), _two_towers, {**_TEXT_DIMS, **_IMAGE_DIMS}),
     TorchModel(
         "siglip", _transformers("SiglipModel", "SiglipConfig", **_TOWERS), _two_towers, {**_TEXT_DIMS, **_IMAGE_DIMS}
     ),

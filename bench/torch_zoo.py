@@ -54,7 +54,11 @@ HEADER = ["model", "nodes", "capture s", "translate s", "compile s", "difference
 def quiet() -> Any:
     """Exporters and configs say much that nobody asked for."""
     logging.disable(logging.WARNING)
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         yield
     logging.disable(logging.NOTSET)

@@ -36,7 +36,10 @@ void finish(Graph& graph, const ConvertOptions& o, ConvertReport& report) {
   if (o.weight) set_weight_type(graph, *o.weight);
   if (o.bias) report.notes = set_bias(graph, *o.bias);
   const Graph marked = deep_copy(graph);
-  if (o.to == "qlinear") report.form = to_integer_operators(graph);
+  if (o.to == "qlinear")
+    report.form = to_integer_operators(graph);
+  else
+    rows_to_integer_operators(graph);
   describe(marked, graph, report);
   if (report.quantized.empty())
     throw Error(ErrorKind::InvalidInput, fmt::format("holds nothing to convert to {}", o.to), "it is not quantized");

@@ -55,7 +55,9 @@ def call_of(model: Any, example_inputs: Any, input_names: Sequence[str] | None) 
         raise InvalidInputError("example_inputs holds no tensor")
     for tensor in tensors:
         if tensor.device.type != "cpu":
-            raise UnsupportedError(f"example_inputs holds a tensor on {tensor.device}", "move model and inputs to the CPU")
+            raise UnsupportedError(
+                f"example_inputs holds a tensor on {tensor.device}", "move model and inputs to the CPU"
+            )
     names = _names_of(model, flat) if input_names is None else tuple(input_names)
     if len(names) != len(tensors):
         raise InvalidInputError(f"input_names has {len(names)} names, example_inputs {len(tensors)} tensors")
@@ -150,7 +152,9 @@ def _axes_of(call: Call, given: DynamicAxes, output_names: Sequence[str] | None)
         if name not in rank:
             if name in (output_names or ()):
                 continue  # the dims of outputs follow from those of inputs
-            raise InvalidInputError(f"dynamic_axes names '{name}', which is no input or output", f"inputs: {', '.join(rank)}")
+            raise InvalidInputError(
+                f"dynamic_axes names '{name}', which is no input or output", f"inputs: {', '.join(rank)}"
+            )
         named = dict(axes) if isinstance(axes, Mapping) else {int(a): f"{name}_dim_{a}" for a in axes}
         for axis, label in named.items():
             if not -rank[name] <= axis < rank[name]:
@@ -165,7 +169,9 @@ def _enlarged(call: Call, axes: dict[str, dict[int, str]]) -> tuple[Tensor, ...]
     for name, tensor in zip(call.names, call.tensors, strict=True):
         for axis, label in axes.get(name, {}).items():
             if tensor.shape[axis] == 0:
-                raise InvalidInputError(f"example_inputs: '{name}' has no elements along axis {axis}, which is to be free")
+                raise InvalidInputError(
+                    f"example_inputs: '{name}' has no elements along axis {axis}, which is to be free"
+                )
             if tensor.shape[axis] == 1:
                 small.add(label)
     result = []

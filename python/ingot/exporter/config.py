@@ -11,7 +11,8 @@ from ingot.errors import InvalidInputError
 
 DTYPES = ("fp32", "bf16", "fp16", "int8")
 FORMATS = {"qdq": "QDQ", "qlinear": "QLinear", "qoperator": "QLinear"}
-WEIGHT_TYPES = {"s8": "s8", "int8": "s8", "u8": "u8", "uint8": "u8"}
+WeightType = Literal["s8", "u8"]
+WEIGHT_TYPES: dict[str, WeightType] = {"s8": "s8", "int8": "s8", "u8": "u8", "uint8": "u8"}
 Bias = Literal["int32", "fp32", "fp32_trailing"]
 RECIPES: dict[str, Bias] = {
     "int32_bias": "int32",
@@ -67,7 +68,9 @@ class Torch2ONNXConfig:
     verify: bool = True
 
     def __post_init__(self) -> None:
-        self.dtype = _choice("dtype", {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}.get(self.dtype, self.dtype), DTYPES)
+        self.dtype = _choice(
+            "dtype", {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}.get(self.dtype, self.dtype), DTYPES
+        )
         self.quant_format = FORMATS[_choice("quant_format", self.quant_format, list(FORMATS))]
         if self.weight_type is not None:
             self.weight_type = WEIGHT_TYPES[_choice("weight_type", self.weight_type, list(WEIGHT_TYPES))]
@@ -89,7 +92,11 @@ class Torch2ONNXConfig:
     def _check_names(field: str, names: Any) -> None:
         if names is None:
             return
-        if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) and n for n in names):
+        if (
+            isinstance(names, str)
+            or not isinstance(names, Sequence)
+            or not all(isinstance(n, str) and n for n in names)
+        ):
             raise InvalidInputError(f"{field}: a list of names is needed, not {names!r}")
 
     def _check_axes(self) -> None:
@@ -100,7 +107,13 @@ class Torch2ONNXConfig:
         for name, axes in self.dynamic_axes.items():
             values = list(axes) if isinstance(axes, Mapping | Sequence) and not isinstance(axes, str) else None
             if values is None or not all(isinstance(a, int) and not isinstance(a, bool) for a in values):
-                raise InvalidInputError(f"dynamic_axes: '{name}' has {axes!r}", 'axes are numbers: {0: "batch_size"} or [0]')
+                raise InvalidInputError(
+                    f"dynamic_axes: '{name}' has {axes!r}", 'axes are numbers: {0: "batch_size"} or [0]'
+                )
+
+    @property
+    def weights(self) -> WeightType | None:
+        return WEIGHT_TYPES[self.weight_type] if self.weight_type is not None else None
 
     @property
     def bias(self) -> Bias:

@@ -52,7 +52,9 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "aten::dim": lambda x: x.dim(),
     "aten::append": lambda items, item: items.append(item) or items,
     # Its scale may be a tensor or a number.
-    "aten::quantize_per_tensor": lambda x, scale, zero, dtype: torch.quantize_per_tensor(x, scale, zero, _DTYPES[dtype]),
+    "aten::quantize_per_tensor": lambda x, scale, zero, dtype: torch.quantize_per_tensor(
+        x, scale, zero, _DTYPES[dtype]
+    ),
     "aten::format": lambda text, *values: text.format(*values),
     "prim::NumToTensor": lambda x: x,
     "prim::ImplicitTensorToNum": lambda x: x,
@@ -123,7 +125,9 @@ class Interpreted(nn.Module):
         given = dict(zip(names, args, strict=False)) | kwargs
         missing = [name for name in names if name not in given]
         if missing:
-            raise UnsupportedError(f"the TorchScript model needs '{missing[0]}'", "pass all of its arguments as example_inputs")
+            raise UnsupportedError(
+                f"the TorchScript model needs '{missing[0]}'", "pass all of its arguments as example_inputs"
+            )
         values: dict[str, Any] = {inputs[0].debugName(): _Path("")}
         values.update({value.debugName(): given[name] for value, name in zip(inputs[1:], names, strict=True)})
         results = self._run(self._graph, values)

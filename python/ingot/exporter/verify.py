@@ -20,7 +20,23 @@ from ingot.exporter.report import Difference
 Arrays = list[np.ndarray[Any, Any]]
 
 # Operators that hand on the values of their first operand.
-MOVES = {"alias", "view", "reshape", "_unsafe_view", "flatten", "permute", "transpose", "squeeze", "unsqueeze", "clone", "t"}
+MOVES = {
+    "alias",
+    "view",
+    "reshape",
+    "_unsafe_view",
+    "flatten",
+    "permute",
+    "transpose",
+    "squeeze",
+    "unsqueeze",
+    "clone",
+    "t",
+}
+
+
+class NotThere(Exception):
+    """An engine lacks something that the model is right to use."""
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
@@ -47,7 +63,12 @@ def run_onnxruntime(path: str, inputs: Mapping[str, Tensor]) -> Arrays:
     options.log_severity_level = 3
     options.add_session_config_entry("session.x64quantprecision", "1")
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        if "NOT_IMPLEMENTED" in str(error):  # bf16, and operators newer than it is
+            raise NotThere(str(error).split(" : ", 3)[-1].strip()) from error
+        raise
     return list(session.run(None, {port.name: array_of(inputs[port.name]) for port in session.get_inputs()}))
 
 
@@ -96,7 +117,9 @@ def steps_of(program: ExportedProgram, constants: Mapping[str, Tensor], referenc
     return steps
 
 
-def differences(between: str, names: Sequence[str], found: Arrays, wanted: Arrays, steps: list[float]) -> list[Difference]:
+def differences(
+    between: str, names: Sequence[str], found: Arrays, wanted: Arrays, steps: list[float]
+) -> list[Difference]:
     result = []
     for name, a, b, step in zip(names, found, wanted, steps, strict=True):
         if a.shape != b.shape:

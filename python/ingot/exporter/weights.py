@@ -95,7 +95,9 @@ class QuantizedWeight(nn.Module):
                 self.values, self.scale, self.zero_point, least, most, kind, self.block, torch.float32
             )
         elif self.axis is None:
-            values = decomposed.dequantize_per_tensor.tensor(self.values, self.scale, self.zero_point, least, most, kind)
+            values = decomposed.dequantize_per_tensor.tensor(
+                self.values, self.scale, self.zero_point, least, most, kind
+            )
         else:
             values = decomposed.dequantize_per_channel(
                 self.values, self.scale, self.zero_point, self.axis, least, most, kind

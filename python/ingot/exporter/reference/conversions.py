@@ -35,7 +35,9 @@ def _per_channel(x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, leas
 
 
 @handles("fake_quantize_per_tensor_affine")
-def fake_quantize(mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Tensor:
+def fake_quantize(
+    mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int
+) -> Tensor:
     return _float(mode.quantized(x, _grid_between(scale, zero_point, quant_min, quant_max)))
 
 

@@ -47,7 +47,9 @@ def _scaled(x: Tensor, grid: Grid, by: float) -> tuple[Tensor, Grid]:
     return x * by, Grid(grid.scale * abs(by), zero, grid.dtype)
 
 
-def _register_arithmetic(op: str, call: Callable[[Any, Any], Tensor], scalar: Callable[..., tuple[Tensor, Grid]]) -> None:
+def _register_arithmetic(
+    op: str, call: Callable[[Any, Any], Tensor], scalar: Callable[..., tuple[Tensor, Grid]]
+) -> None:
     def with_scalar(mode: ReferenceMode, x: Tensor, by: Any, act: Callable[[Tensor], Tensor]) -> Tensor:
         y, grid = scalar(x, _grid(mode, x), float(by))
         return mode.quantized(act(y), grid)
@@ -142,7 +144,9 @@ def celu(mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, alpha: flo
 
 
 @handles("quantized::dropout")
-def dropout(mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, p: float = 0.5, training: bool = False) -> Tensor:
+def dropout(
+    mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, p: float = 0.5, training: bool = False
+) -> Tensor:
     return _with_grid(mode, x, x, scale, zero_point)
 
 

@@ -93,9 +93,7 @@ def lstm_cell(
 
 
 @handles("quantized::quantized_gru_cell_dynamic")
-def gru_cell(
-    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor
-) -> Tensor:
+def gru_cell(mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor) -> Tensor:
     r_x, z_x, n_x = _gates(x, w_ih).chunk(3, 1)
     r_h, z_h, n_h = _gates(h, w_hh).chunk(3, 1)
     z = torch.sigmoid(z_x + z_h)
@@ -104,14 +102,10 @@ def gru_cell(
 
 
 @handles("quantized::quantized_rnn_tanh_cell_dynamic")
-def rnn_tanh_cell(
-    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor
-) -> Tensor:
+def rnn_tanh_cell(mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor) -> Tensor:
     return torch.tanh(_gates(x, w_ih) + _gates(h, w_hh))
 
 
 @handles("quantized::quantized_rnn_relu_cell_dynamic")
-def rnn_relu_cell(
-    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor
-) -> Tensor:
+def rnn_relu_cell(mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor) -> Tensor:
     return torch.relu(_gates(x, w_ih) + _gates(h, w_hh))

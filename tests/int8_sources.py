@@ -94,7 +94,11 @@ class Everything(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.quant, self.dequant = tq.QuantStub(), tq.DeQuantStub()
-        self.conv1, self.conv2, self.conv3 = nn.Conv1d(4, 6, 3), nn.Conv2d(4, 6, 3, stride=2, groups=2), nn.Conv3d(4, 6, 3)
+        self.conv1, self.conv2, self.conv3 = (
+            nn.Conv1d(4, 6, 3),
+            nn.Conv2d(4, 6, 3, stride=2, groups=2),
+            nn.Conv3d(4, 6, 3),
+        )
         self.up = nn.ConvTranspose2d(6, 4, 2, stride=2)
         self.up1 = nn.ConvTranspose1d(6, 4, 3, stride=2, output_padding=1)
         self.add, self.mul, self.cat, self.shift, self.scale = (nnq.FloatFunctional() for _ in range(5))
@@ -275,7 +279,9 @@ def _eager_qat_prepared() -> Source:
 
 def _fx_prepared(engine: str = "x86", model: nn.Module | None = None) -> tuple[nn.Module, nn.Module]:
     model = model or Convolutional().eval()
-    prepared: nn.Module = fx.prepare_fx(copy.deepcopy(model), tq.get_default_qconfig_mapping(engine), (torch.randn(IMAGES),))
+    prepared: nn.Module = fx.prepare_fx(
+        copy.deepcopy(model), tq.get_default_qconfig_mapping(engine), (torch.randn(IMAGES),)
+    )
     _calibrate(prepared, IMAGES)
     return model, prepared
 
@@ -450,7 +456,13 @@ def _pt2_file() -> Source:
 def _scripted() -> Source:
     made = _eager_static("x86")
     script = torch.jit.script(made.model)
-    return _in_file("m.pt", lambda path: torch.jit.save(script, path), inputs=made.inputs, float_model=made.float_model, dynamic_axes=made.dynamic_axes)
+    return _in_file(
+        "m.pt",
+        lambda path: torch.jit.save(script, path),
+        inputs=made.inputs,
+        float_model=made.float_model,
+        dynamic_axes=made.dynamic_axes,
+    )
 
 
 @source("FX static, traced", "static")
@@ -498,7 +510,12 @@ def _bert() -> nn.Module:
     from transformers import BertConfig, BertForSequenceClassification
 
     config = BertConfig(
-        vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=64
+        vocab_size=100,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
     )
     return _Only(BertForSequenceClassification(config), "logits").eval()
 

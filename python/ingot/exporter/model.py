@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +53,9 @@ class Model:
         call = call_of(self.module, inputs, config.input_names)
         return call, config.dynamic_axes if config.dynamic_axes is not None else axes_of(self.program, call.names)
 
-    def export(self, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any) -> ExportReport:
+    def export(
+        self, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any
+    ) -> ExportReport:
         """Writes an ONNX file, and says what was done. Nothing is written when anything fails."""
         if config is None:
             config = _config_of(fields)
@@ -62,7 +64,9 @@ class Model:
         return _export(self, _target(path), config)
 
 
-def export(source: Any, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any) -> ExportReport:
+def export(
+    source: Any, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any
+) -> ExportReport:
     """Model(source).export(path, config); fields of Torch2ONNXConfig may be given by name instead of a config."""
     return Model(source).export(path, config, **fields)
 
@@ -155,7 +159,7 @@ def constants_of(captured: Captured) -> dict[str, Tensor]:
 def _finish(marked: Path, written: Path, config: Torch2ONNXConfig, report: ExportReport) -> None:
     opset, external_data = config.opset_version, config.external_data
     if config.dtype != "int8":
-        to = None if config.dtype == "fp32" else config.dtype
+        to: Literal["fp16", "bf16"] | None = {"fp16": "fp16", "bf16": "bf16"}.get(config.dtype)  # type: ignore[assignment]
         report.notes += convert(marked, written, to=to, opset=opset, external_data=external_data)
         return
     found = finish_export(
@@ -164,7 +168,7 @@ def _finish(marked: Path, written: Path, config: Torch2ONNXConfig, report: Expor
         quant_format="qdq" if config.quant_format == "QDQ" else "qlinear",
         opset=opset,
         bias=config.bias,
-        weight=config.weight_type,
+        weight=config.weights,
         external_data=external_data,
     ).data
     report.quantized = [Operation(o["name"], o["operator"], o["form"], o["reason"]) for o in found["quantized"]]
@@ -188,6 +192,8 @@ def _verify(
         report.differences += verify.differences("onnxruntime and exact arithmetic", names, theirs, exact, steps)
     except ImportError:
         report.notes.append("onnxruntime is not installed: the file was not run there")
+    except verify.NotThere as reason:
+        report.notes.append(f"onnxruntime cannot run the file: {reason}")
     args, kwargs = call.arguments(call.tensors)
     if report.quant_format:
         eager = verify.run_torch(model.module, *args, **kwargs)
