@@ -35,6 +35,7 @@ void finish(Graph& graph, const ConvertOptions& o, ConvertReport& report) {
   settle_marks(graph);
   if (o.weight) set_weight_type(graph, *o.weight);
   if (o.bias) report.notes = set_bias(graph, *o.bias);
+  if (o.to == "qlinear") set_unsigned_activations(graph);
   const Graph marked = deep_copy(graph);
   if (o.to == "qlinear")
     report.form = to_integer_operators(graph);
