@@ -32,6 +32,25 @@ class Aliases:
     def mutated(self, node: Any) -> Any:
         return node.args[0]
 
+    def live(self) -> set[Any]:
+        """The nodes that results depend on, by value or by what is written into their arguments; assertions are not
+        among them."""
+        needed: set[Any] = set()
+        for node in reversed(self._graph.nodes):
+            writes = self.is_mutation(node) and self.mutated(node).op == "placeholder"
+            if (
+                node.op == "output"
+                or node in needed
+                or writes
+                or (self.is_mutation(node) and self._base_of(self.mutated(node)) in {self._base_of(n) for n in needed})
+            ):
+                needed.update((node, *node.all_input_nodes))
+        return needed
+
+    def _base_of(self, node: Any) -> Any:
+        self._prepare()
+        return self._base[node]
+
     def check(self, node: Any) -> None:
         """Refuses a mutation that more than the later readers of the argument itself could see."""
         order = self._prepare()
@@ -40,7 +59,7 @@ class Aliases:
             raise Unsupported(f"it writes into '{target.name}', which is not a result of this graph")
         here, base = order[node], self._base[target]
         for other, other_base in self._base.items():
-            if other_base is not base or other is target or other is node:
+            if other_base is not base or other is target or order[other] >= here:
                 continue
             if any(order[user] > here for user in other.users):
                 raise Unsupported(f"it writes into '{target.name}', whose memory '{other.name}' shares")

@@ -73,9 +73,11 @@ class Translator:
 
     def run(self) -> None:
         self._placeholders()
+        live = self.aliases.live()
         for node in self.graph.nodes:
             if node.op in ("call_function", "get_attr"):
-                self._translate(node)
+                if node in live:
+                    self._translate(node)
             elif node.op == "output":
                 self._outputs(node)
             elif node.op != "placeholder":
@@ -121,7 +123,11 @@ class Translator:
         tensor = Tensor(node.name, value.dtype, shape)
         self.environment[node] = tensor
         self.names[node.name] = node.name
-        for axis, size in enumerate(shape):
+        self._note_sizes(tensor)
+
+    def _note_sizes(self, tensor: Tensor) -> None:
+        """Sizes that are first seen here can be read off this tensor: those of inputs, and those that data decide."""
+        for axis, size in enumerate(tensor.shape or ()):
             expr = expression(size)
             if not isinstance(expr, int) and expr not in self.emitter.known_sizes:
                 self.emitter.known_sizes[expr] = Scalar(size, int, self._size_reader(tensor, axis)).tensor
@@ -261,6 +267,9 @@ class Translator:
         else:
             self.environment[node] = named(result, node.name)
         self.emitter.flush(node.name, wanted)
+        for part in pytree.tree_leaves(self.environment[node], is_leaf=lambda x: isinstance(x, Tensor)):
+            if isinstance(part, Tensor):
+                self._note_sizes(part)
         if self.aliases.is_mutation(node):
             self.environment[self.aliases.mutated(node)] = self.environment[node]
 

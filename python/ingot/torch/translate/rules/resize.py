@@ -102,5 +102,9 @@ def _grid_sampler(e: Emitter, x: Tensor, grid: Tensor, mode: int, padding: int, 
     paddings = ("zeros", "border", "reflection")
     if x.dtype != grid.dtype:
         raise Unsupported("a grid of another type than the image")
-    attrs: dict[str, Any] = {"mode": modes[mode], "padding_mode": paddings[padding], "align_corners": int(align_corners)}
+    attrs: dict[str, Any] = {
+        "mode": modes[mode],
+        "padding_mode": paddings[padding],
+        "align_corners": int(align_corners),
+    }
     return e.op("GridSample", x, grid, **attrs)
