@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -29,7 +29,7 @@ class TorchModel:
     name: str
     make: Callable[[], nn.Module]
     inputs: Callable[[int], dict[str, torch.Tensor]]
-    free: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    free: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def module(self) -> nn.Module:
         torch.manual_seed(0)
@@ -163,7 +163,7 @@ def _whisper(k: int) -> dict[str, torch.Tensor]:
     }
 
 
-class Mlp(nn.Module):
+class Mlp(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8), nn.Softmax(-1))
@@ -172,7 +172,7 @@ class Mlp(nn.Module):
         return self.layers(x)
 
 
-class Recurrent(nn.Module):
+class Recurrent(nn.Module):  # type: ignore[misc]
     """A recurrent net between an embedding and a linear layer."""
 
     def __init__(self, kind: type[nn.RNNBase]) -> None:
@@ -186,8 +186,8 @@ class Recurrent(nn.Module):
         return self.head(y), state
 
 
-class UNet(nn.Module):
-    """Two levels down and up again, with skips: convolutions, group normalization, transposed convolutions, resizing."""
+class UNet(nn.Module):  # type: ignore[misc]
+    """Two levels down and up again, with skips: convolutions plain and transposed, group normalization, resizing."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class UNet(nn.Module):
         return self.out(torch.cat([wide, a], 1))
 
 
-class WithCache(nn.Module):
+class WithCache(nn.Module):  # type: ignore[misc]
     """A decoder that takes and gives its cache of keys and values as plain tensors."""
 
     def __init__(self, model: nn.Module, layers: int) -> None:
