@@ -89,7 +89,7 @@ def difference(found: list[Any], wanted: list[Any]) -> float:
             continue
         assert a.shape == b.shape and a.dtype == b.dtype, f"{a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"
         if b.numel():
-            scale = b.double().abs().max().clamp_min(1e-6)
+            scale = b.double().abs().max().clamp_min(1e-30)
             worst = max(worst, float((a.double() - b.double()).abs().max() / scale))
     return worst
 

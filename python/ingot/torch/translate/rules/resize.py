@@ -56,7 +56,7 @@ def _smooth(mode: str, align_corners: bool, antialias: bool = False) -> dict[str
     if mode == "cubic":
         attrs["cubic_coeff_a"] = -0.5 if antialias else -0.75
     if antialias:
-        attrs["antialias"] = 1
+        attrs |= {"antialias": 1, "exclude_outside": 1}
     return attrs
 
 
