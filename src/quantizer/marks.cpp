@@ -64,10 +64,21 @@ class Settler {
       if (contains(kRearranging, e_.node(h).op)) rearrange(h);
       if (e_.alive(h) && e_.node(h).is("Gather")) gather(h);
     }
+    for (Handle h = 0; h < e_.size(); h++)
+      if (e_.alive(h) && e_.node(h).is("DequantizeLinear")) own_zero_point(h);
     e_.finish();
   }
 
  private:
+  // Weights do not share a zero point: onnxruntime, changing s8 to u8, changes it once for each weight and fails.
+  void own_zero_point(Handle h) {
+    const Node& n = e_.node(h);
+    if (!e_.is_constant(n.inputs[0]) || !n.has_input(2) || !e_.is_constant(n.inputs[2])) return;
+    if (e_.consumers(n.inputs[2]).size() < 2) return;
+    const std::string name = e_.graph.tensor(n.inputs[0]).name + "_zero_point";
+    e_.set_input(h, 2, e_.add_constant(name, e_.info(n.inputs[2]).constant));
+  }
+
   void rearrange(Handle h) {
     const Node n = e_.node(h);
     const auto c = marked_constant(e_, n.inputs[0]);
