@@ -2,8 +2,8 @@
 
     make bench-export
 
-Each export runs in its own process. Peak memory is that of the whole process beyond what it had when the model was built,
-plus the model: (peak - before + weights) / weights.
+Each export runs in its own process. Memory is what the process needs at its peak beyond what it had when the model was
+built, plus the model: (peak - before + weights) / weights.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def main() -> None:
         child(given.case)
         return
     print(
-        "| BERT-base | trace s | translate s | finish s | memory / weights | peak MB | file MB |\n|---|---|---|---|---|---|---|"
+        "| BERT-base | trace s | translate s | finish s | memory / weights | peak MB | file MB |\n"
+        "|---|---|---|---|---|---|---|"
     )
     for case in CASES:
         runs = []

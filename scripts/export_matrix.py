@@ -19,15 +19,17 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-import ingot  # noqa: E402
 import int8_sources  # noqa: E402
+
+import ingot  # noqa: E402
 
 DOCUMENT = ROOT / "docs" / "export.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
-HEADER = (
-    "| source | kind | quantized | left in fp32 | QDQ: Ingot / onnxruntime | QLinear: Ingot / onnxruntime | same bits | "
-    "PyTorch's kernels |\n|---|---|---|---|---|---|---|---|"
-)
+COLUMNS = [
+    *("source", "kind", "quantized", "left in fp32", "QDQ: Ingot / onnxruntime", "QLinear: Ingot / onnxruntime"),
+    *("same bits", "PyTorch's kernels"),
+]
+HEADER = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 
 
 def forms(report: ingot.ExportReport) -> str:
@@ -69,7 +71,8 @@ def row(name: str, folder: Path) -> str:
     ]
     kernels = steps(reports[0], "Ingot and PyTorch's int8 kernels")
     left = str(len(reports[1].unquantized)) if reports[1].unquantized else ""
-    return f"| {name} | {kind} | {forms(reports[1])} | {left} | {cells[0]} | {cells[1]} | {'yes' if same else 'NO'} | {kernels} |"
+    row = [name, kind, forms(reports[1]), left, *cells, "yes" if same else "NO", kernels]
+    return f"| {' | '.join(row)} |"
 
 
 def main() -> int:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import int8_sources
 import numpy as np
 import onnx
 import pytest
 import torch
 import torch.ao.quantization as tq
-import torch.nn.functional as F  # noqa: N812
 from conftest import cli
+from int8_sources import SOURCES, Convolutional, Perceptron
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 import ingot
 from ingot.exporter.reference import ReferenceMode
-import int8_sources
-from int8_sources import SOURCES, Convolutional, Perceptron
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 EXACT, THEIRS = "Ingot and exact arithmetic", "onnxruntime and exact arithmetic"
 FORMATS = ("QDQ", "QLinear")
@@ -155,7 +157,7 @@ def test_floats(dtype: str, tolerance: float, tmp_path: Path) -> None:
 
 
 def test_keyword_arguments_and_nested_results(tmp_path: Path) -> None:
-    class Nested(nn.Module):
+    class Nested(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.fc = nn.Linear(4, 4)
@@ -308,7 +310,7 @@ def test_inputs_that_do_not_fit(tmp_path: Path) -> None:
 
 def test_never_calibrated() -> None:
     model = Convolutional(stubs=True).eval()
-    model.qconfig = tq.get_default_qconfig("x86")  # type: ignore[assignment]
+    model.qconfig = tq.get_default_qconfig("x86")
     with pytest.raises(ingot.InvalidModelError, match="never calibrated"):
         ingot.Model(tq.prepare(model))
 

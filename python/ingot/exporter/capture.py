@@ -44,7 +44,8 @@ def call_of(model: Any, example_inputs: Any, input_names: Sequence[str] | None) 
     if example_inputs is None:
         raise InvalidInputError("example_inputs is missing", "a tensor, a tuple of arguments or a dict of keywords")
     if isinstance(example_inputs, Mapping) or hasattr(example_inputs, "keys"):
-        args, kwargs = (), dict(example_inputs.items())
+        args: tuple[Any, ...] = ()
+        kwargs = dict(example_inputs.items())
     elif isinstance(example_inputs, tuple | list):
         args, kwargs = tuple(example_inputs), {}
     else:
@@ -87,7 +88,7 @@ def _names_of(model: Any, flat: list[tuple[Any, Any]]) -> tuple[str, ...]:
     return tuple(names)
 
 
-class _Flat(nn.Module):
+class _Flat(nn.Module):  # type: ignore[misc]
     """The module with tensors in and tensors out, computed under the reference mode."""
 
     def __init__(self, model: nn.Module, call: Call, paths: list[str]) -> None:
@@ -129,7 +130,7 @@ def capture(
     paths: list[str] = []
     flat = _Flat(unpacked(model), call, paths)
     tensors = _enlarged(call, axes)
-    shapes = tuple({axis: Dim.AUTO for axis in axes.get(name, {})} or None for name in call.names)
+    shapes = tuple(dict.fromkeys(axes.get(name, {}), Dim.AUTO) or None for name in call.names)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -47,8 +47,7 @@ class Torch2ONNXConfig:
     output_names     of the results, in order
     dynamic_axes     {"input": {0: "batch_size"}} or {"input": [0]}: dims that are free in the written model
     weight_type      s8 or u8; None: as the model has them
-    per_channel      None: as the model has them; True or False: weights are quantized anew with (without) a scale for each
-                     channel
+    per_channel      None: as the model has them; True, False: quantized anew, with a scale for each channel or not
     recipe           of biases: int32_bias, fp32_bias, fp32_bias_qdq (fp32, and the result of the product quantized)
     external_data    weights in a file beside the model; always so above 2 GB
     verify           check the file, run it in Ingot and onnxruntime, compare with PyTorch

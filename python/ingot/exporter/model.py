@@ -7,9 +7,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +24,9 @@ from ingot.exporter.report import ExportReport, Operation
 from ingot.exporter.sources import axes_of, example_of, from_state_dict, load, module_of
 from ingot.quantization import convert, finish_export
 from ingot.torch.translate import Interface, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 
 class Model:
@@ -140,7 +142,7 @@ def _work_folder(target: Path) -> Iterator[Path]:
 def _put_in_place(folder: Path, target: Path) -> None:
     # The weights first: a model never stands beside another model's weights under its own name for long.
     for file in sorted(folder.iterdir(), key=lambda f: f.name == target.name):
-        os.replace(file, target.parent / file.name)
+        file.replace(target.parent / file.name)
 
 
 def constants_of(captured: Captured) -> dict[str, Tensor]:
@@ -192,7 +194,7 @@ def _verify(
         report.differences += verify.differences("onnxruntime and exact arithmetic", names, theirs, exact, steps)
     except ImportError:
         report.notes.append("onnxruntime is not installed: the file was not run there")
-    except verify.NotThere as reason:
+    except verify.NotThereError as reason:
         report.notes.append(f"onnxruntime cannot run the file: {reason}")
     args, kwargs = call.arguments(call.tensors)
     if report.quant_format:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
 
 from ingot.errors import UnsupportedError
-from ingot.exporter.reference import Grid, ReferenceMode, grid_of, handles
 from ingot.exporter.reference.dynamic import EPS, dynamic_quantize
+from ingot.exporter.reference.mode import Grid, ReferenceMode, grid_of, handles
 from ingot.exporter.weights import ActivationRule, HalfWeight, QuantizedWeight, decomposed
 
 Act = Any

@@ -1,7 +1,7 @@
 """LSTM, GRU and plain recurrent layers, dynamically quantized or not, and cells.
 
-ONNX has no integer LSTM or GRU: their weights stay integers, their activations floats. Cells are written with products, and
-these are quantized as any other.
+ONNX has no integer LSTM or GRU: their weights stay integers, their activations floats. Cells are written with products,
+and these are quantized as any other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ingot.errors import UnsupportedError
-from ingot.exporter.reference import ReferenceMode, handles, real
+from ingot.exporter.reference.mode import ReferenceMode, handles, real
 from ingot.exporter.reference.products import dynamic
 from ingot.exporter.weights import CellWeights, HalfWeight, QuantizedWeight
 from ingot.torch import recurrent

@@ -51,8 +51,8 @@ class Output:
 
 @dataclass(frozen=True)
 class Interface:
-    """Names of a model for others than its maker; inputs have those of their placeholders. All inputs are declared, also
-    those that nothing reads."""
+    """Names of a model for others than its maker; inputs have those of their placeholders. All inputs are declared,
+    also those that nothing reads."""
 
     outputs: Sequence[str]  # of those that are tensors
     dims: Mapping[str, str] = field(default_factory=dict)  # by PyTorch's symbol
