@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,45 @@ def test_conv_integer_is_exact(case: dict[str, Any], x_type: Any, w_type: Any, t
     image = x.astype(np.float64) - float(x_zero)
     expected = run(model_of([plain], {"x": image}, "y", {"w": centred}), {"x": image}, tmp_path)
     np.testing.assert_array_equal(y, expected.astype(np.int32))
+
+
+def inner_loop(assembly: str, instruction: str) -> list[str]:
+    """The lines from a label to a jump back to it, with no label in between, that have the instruction most often."""
+    loops = re.findall(r"^(\.LBB\w+):((?:(?!^\.LBB).)*?)\tj\w+\t\1$", assembly, flags=re.M | re.S)
+    return max((body.splitlines() for _, body in loops), key=lambda b: sum(instruction in line for line in b))
+
+
+@pytest.mark.parametrize("x_type", BYTE_TYPES)
+@pytest.mark.parametrize("w_type", BYTE_TYPES)
+def test_code_for_vnni(x_type: Any, w_type: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loops are as they should be; on a CPU without the instruction the same library computes the same."""
+    x, w = whole_range((1, 16, 6, 70), x_type), whole_range((40, 16, 3, 3), w_type)
+    depthwise, matrix = whole_range((40, 1, 3, 3), w_type), whole_range((68, 333), w_type)
+    nodes = [
+        helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Cast", ["c"], ["b"], to=helper.np_dtype_to_tensor_dtype(np.dtype(x_type))),
+        helper.make_node("ConvInteger", ["b", "depthwise", "xz"], ["d"], group=40),
+        helper.make_node("Cast", ["d"], ["e"], to=helper.np_dtype_to_tensor_dtype(np.dtype(x_type))),
+        helper.make_node("MatMulInteger", ["e", "matrix", "xz"], ["y"]),
+    ]
+    constants = {"w": w, "depthwise": depthwise, "matrix": matrix, "xz": x_type(3), "wz": whole_range((40,), w_type)}
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(nodes, {"x": x}, "y", constants))
+    monkeypatch.setenv("INGOT_DUMP", str(tmp_path / "dump"))
+    monkeypatch.setenv("INGOT_CACHE", "off")
+    ingot.compile(path, march="x86-64-v3+vnni").emit(tmp_path / "model.so")
+    monkeypatch.delenv("INGOT_DUMP")
+    products = list((tmp_path / "dump").glob("ingot_gemm_i8_dot*.s"))
+    assert len(products) == 2
+    for file in products:
+        loop = inner_loop(file.read_text(), "vpdpbusd")
+        sums = {line.split()[-1] for line in loop if "vpdpbusd" in line}
+        assert len(sums) == 12, "6 columns of 2 vectors stay in registers"
+        assert not any("%rsp" in line or "%rbp" in line or "vmovdqa" in line for line in loop), "\n".join(loop)
+    (filters,) = (tmp_path / "dump").glob("ingot_depthwise_i8*.s")
+    assert "vpdpwssd" in filters.read_text()
+    expected = ingot.compile(path).inference({"x": x})["y"]
+    np.testing.assert_array_equal(ingot.load(tmp_path / "model.so").inference({"x": x})["y"], expected)
 
 
 class Samples(CalibrationDataReader):  # type: ignore[misc]

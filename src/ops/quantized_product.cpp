@@ -129,7 +129,7 @@ Operand accumulators(LowerContext& ctx, const Result& r) {
   return r.expr.results.empty() ? r.operand : ctx.shared_temporary(byte_size(DType::I32, product_of(r.dims)));
 }
 
-// --- with ingot_gemm_i8_chained and ingot_gemm_i8_pairs ---
+// --- with ingot_gemm_i8_* ---
 
 bool known_zero(const TensorInfo& info) {
   const ConstantPtr& c = info.constant;
