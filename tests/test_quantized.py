@@ -90,18 +90,66 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda c: "x".join(map(str, c["w"])))
 @pytest.mark.parametrize("x_type", BYTE_TYPES)
 @pytest.mark.parametrize("w_type", BYTE_TYPES)
-def test_conv_integer_is_exact(case: dict[str, Any], x_type: Any, w_type: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("constant", [True, False])
+def test_conv_integer_is_exact(case: dict[str, Any], x_type: Any, w_type: Any, constant: bool, tmp_path: Path) -> None:
     attributes = {name: value for name, value in case.items() if name not in "xw"}
     x, w = whole_range(case["x"], x_type), whole_range(case["w"], w_type)
     x_zero, w_zero = whole_range((), x_type), whole_range((w.shape[0],), w_type)
     node = helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["y"], **attributes)
-    y = run(model_of([node], {"x": x}, "y", {"w": w, "xz": x_zero, "wz": w_zero}), {"x": x}, tmp_path)
+    inputs = {"x": x} if constant else {"x": x, "w": w}
+    constants = {name: v for name, v in {"w": w, "xz": x_zero, "wz": w_zero}.items() if name not in inputs}
+    y = run(model_of([node], inputs, "y", constants), inputs, tmp_path)
     # The same in double, which is exact here; padding is with the zero point, so with 0 of the centred image.
     centred = w.astype(np.float64) - w_zero.astype(np.float64).reshape(-1, *[1] * (w.ndim - 1))
     plain = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
     image = x.astype(np.float64) - float(x_zero)
     expected = run(model_of([plain], {"x": image}, "y", {"w": centred}), {"x": image}, tmp_path)
     np.testing.assert_array_equal(y, expected.astype(np.int32))
+
+
+TRANSPOSED_CONVOLUTIONS = [
+    {"x": (2, 16, 7, 9), "w": (16, 12, 3, 3), "strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
+    {"x": (1, 8, 5, 5), "w": (8, 5, 2, 2), "group": 2, "strides": [2, 2]},
+    {"x": (1, 33, 20), "w": (33, 7, 4), "dilations": [2], "pads": [1, 2]},
+    {"x": (1, 6, 4, 3, 5), "w": (6, 4, 3, 2, 2), "strides": [1, 2, 2]},
+    {"x": (1, 300, 3, 3), "w": (300, 20, 3, 3)},
+]
+
+
+@pytest.mark.parametrize("case", TRANSPOSED_CONVOLUTIONS, ids=lambda c: "x".join(map(str, c["w"])))
+@pytest.mark.parametrize("x_type", BYTE_TYPES)
+@pytest.mark.parametrize("w_type", BYTE_TYPES)
+@pytest.mark.parametrize("constant", [True, False])
+def test_transposed_convolution_is_exact(
+    case: dict[str, Any], x_type: Any, w_type: Any, constant: bool, tmp_path: Path
+) -> None:
+    attributes = {name: value for name, value in case.items() if name not in "xw"}
+    x, w = whole_range(case["x"], x_type), whole_range(case["w"], w_type)
+    x_zero, w_zero = whole_range((), x_type), whole_range((), w_type)
+    per_channel = "group" not in case and w_type == np.int8
+    channels = w.shape[1] * case.get("group", 1)
+    w_scale = (2.0 ** RANDOM.integers(-3, 3, w.shape[1] if per_channel else ())).astype(np.float32)
+    if per_channel:
+        w_zero = np.zeros(w.shape[1], w_type)
+    bias = RANDOM.integers(-1000, 1000, channels).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"], axis=1),
+        helper.make_node("ConvTranspose", ["xf", "wf", "b"], ["y"], **attributes),
+    ]
+    operands = {"w": w, "xs": np.float32(0.5), "xz": x_zero, "ws": w_scale, "wz": w_zero, "b": bias}
+    inputs = {"x": x} if constant else {"x": x, "w": w}
+    constants = {name: v for name, v in operands.items() if name not in inputs}
+    model = model_of(nodes, inputs, "y", constants)
+    y = run(model, inputs, tmp_path)
+    assert "ConvTransposeInteger" in ingot.compile(tmp_path / "model.onnx").yaml
+    spread = [-1, *[1] * (x.ndim - 2)]
+    plain = helper.make_node("ConvTranspose", ["x", "w"], ["y"], **attributes)
+    centred = {"x": x.astype(np.float64) - float(x_zero), "w": w - w_zero.astype(np.float64).reshape(1, *spread)}
+    sums = run(model_of([plain], {"x": centred["x"]}, "y", {"w": centred["w"]}), {"x": centred["x"]}, tmp_path)
+    scale = 0.5 * (w_scale if per_channel else np.full(channels, w_scale))
+    expected = sums.astype(np.float32) * scale.reshape(spread) + bias.reshape(spread)  # powers of two: exact
+    np.testing.assert_array_equal(y, expected.astype(np.float32))
 
 
 def inner_loop(assembly: str, instruction: str) -> list[str]:

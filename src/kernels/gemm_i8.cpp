@@ -362,25 +362,27 @@ INGOT_INLINE int64_t pack_close_columns(const GemmI8Params& p, const uint8_t* sr
 
 INGOT_INLINE void pack_b_pairs(const GemmI8Params& p, const uint8_t* b, int64_t first, int64_t columns, int16_t* to,
                                int32_t* colsum) {
-  const int64_t words = i8_words(p);
   constexpr int64_t kColumns = i8_tile_columns(kI8Pairs);
+  const int64_t runs = p.runs[0] * p.runs[1] * p.runs[2], run_words = i8_run_words(kI8Pairs, p.run_bytes);
   for (int64_t n = 0; n < columns; n += kColumns) {
-    const uint8_t* src = b + (first + n) * p.b_col;
-    int16_t* dst = to + n / kColumns * words * 8;
-    Ints4 sums = Ints4(0);
-    int64_t done = 0;
-    if (p.b_row == 1 && n + 4 <= columns)
-      done = pack_long_columns(p, src, dst, sums);
-    else if (p.b_col == 1 && first + n + 8 <= p.n)
-      done = pack_close_columns(p, src, dst, sums);
-    for (int64_t j = 0; j < kColumns; j++) {
-      if (n + j < columns) {
-        colsum[n + j] = sums[j] + pack_column(p, src + j * p.b_col, done, words, dst + 2 * j);
-        continue;
+    int32_t total[kColumns] = {};
+    for (int64_t run = 0; run < runs; run++, to += run_words * 8) {
+      const uint8_t* src = b + (first + n) * p.b_col + run * p.run_bytes * p.b_row;
+      Ints4 sums = Ints4(0);
+      int64_t done = 0;
+      if (p.b_row == 1 && n + 4 <= columns)
+        done = pack_long_columns(p, src, to, sums);
+      else if (p.b_col == 1 && first + n + 8 <= p.n)
+        done = pack_close_columns(p, src, to, sums);
+      for (int64_t j = 0; j < kColumns; j++) {
+        if (n + j < columns) {
+          total[j] += sums[j] + pack_column(p, src + j * p.b_col, done, run_words, to + 2 * j);
+          continue;
+        }
+        for (int64_t word = 0; word < run_words; word++) to[word * 8 + 2 * j] = to[word * 8 + 2 * j + 1] = 0;
       }
-      colsum[n + j] = 0;
-      for (int64_t word = 0; word < words; word++) dst[word * 8 + 2 * j] = dst[word * 8 + 2 * j + 1] = 0;
     }
+    INGOT_UNROLL for (int j = 0; j < kColumns; j++) colsum[n + j] = total[j];
   }
 }
 

@@ -32,7 +32,7 @@ enum I8Form : int64_t { kI8Chained = 1, kI8Pairs = 2, kI8Dot = 3 };
 
 struct GemmI8Params {
   int64_t form;            // I8Form, which each kernel has one of
-  int64_t b_packed;        // 1: as of planner/pack_i8.h; 0: plain with any strides, kI8Pairs only
+  int64_t b_packed;        // 1: as of planner/pack_i8.h; 0: plain, K one run after the other, kI8Pairs only
   int64_t a_signed;        // A is i8
   int64_t b_signed;        // B is i8
   int64_t a_zero, b_zero;  // I8Zero
