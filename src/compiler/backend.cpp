@@ -31,10 +31,9 @@ namespace {
 
 IsaLevel level_of(const std::string& march) {
   if (march == "native" || march.empty()) return cpu_level();
-  if (march == "x86-64-v3") return IsaLevel::V3;
-  if (march == "x86-64-v2") return IsaLevel::V2;
+  if (const auto level = level_named(march)) return *level;
   throw Error(ErrorKind::InvalidInput, fmt::format("march '{}' is not a level Ingot compiles for", march),
-              "use native, x86-64-v3 or x86-64-v2");
+              "use native, " + level_names());
 }
 
 // Objects of all requests, compiled on all cores, each taken from the cache if it is there.
@@ -156,13 +155,20 @@ std::vector<SpecialisedKernel> load_kernels(const std::vector<KernelRequest>& re
 
 }  // namespace
 
+std::shared_ptr<Graph> packed_for(const Graph& graph, const CompileOptions& options) {
+  auto packed = std::make_shared<Graph>(graph);
+  // Only specialised kernels have vpdpbusd.
+  pack_weights(*packed, options.opt_level > 0 && level_of(options.march) == IsaLevel::V3Vnni);
+  return packed;
+}
+
 std::unique_ptr<Session> make_session(std::shared_ptr<const Graph> graph, const CompileOptions& options,
                                       const SessionOptions& session_options) {
   const IsaLevel level = level_of(options.march);
-  if (level == IsaLevel::V3 && cpu_level() != IsaLevel::V3)
-    throw Error(ErrorKind::InvalidInput, "this CPU does not run x86-64-v3", "compile with march native");
-  auto packed = std::make_shared<Graph>(*graph);
-  pack_weights(*packed);
+  if (level > cpu_level())
+    throw Error(ErrorKind::InvalidInput, fmt::format("this CPU does not run {}", name(level)),
+                "compile with march native");
+  const auto packed = packed_for(*graph, options);
   std::vector<SpecialisedKernel> kernels;
   if (options.opt_level > 0) kernels = load_kernels(choose_kernels(packed), level);
   return std::make_unique<Session>(packed, std::move(kernels), session_options);
@@ -170,8 +176,7 @@ std::unique_ptr<Session> make_session(std::shared_ptr<const Graph> graph, const 
 
 void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, const CompileOptions& options) {
   const IsaLevel level = level_of(options.march);
-  const auto packed = std::make_shared<Graph>(*graph);
-  pack_weights(*packed);
+  const auto packed = packed_for(*graph, options);
   std::vector<KernelRequest> requests;
   if (options.opt_level > 0) requests = choose_kernels(packed);
   const Cache cache;
