@@ -26,6 +26,7 @@ int run(int argc, char** argv) {
   ingot::add_inspect(app);
   ingot::add_quantize(app);
   ingot::add_convert(app);
+  ingot::add_cache(app);
   ingot::add_version(app);
   try {
     app.parse(argc, argv);

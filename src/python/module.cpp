@@ -10,8 +10,10 @@
 #include "cli/read_bandwidth.h"
 #include "cli/version.h"
 #include "python/arrays.h"
+#include "python/cache.h"
 #include "python/graph.h"
 #include "python/quantize.h"
+#include "python/weights.h"
 
 namespace ingot::python {
 namespace {
@@ -152,6 +154,10 @@ NB_MODULE(_ingot, m) {
           "emit", [](const PyGraph& g, nb::handle path) { g.emit(file_path(path)); }, "path"_a,
           nb::sig("def emit(self, path: str | os.PathLike[str]) -> None"),
           "Writes a native library with the C interface of ingot/ingot.h.")
+      .def(
+          "use_cache", [](PyGraph& g, nb::handle folder) { g.use_cache(file_path(folder)); }, "folder"_a,
+          nb::sig("def use_cache(self, folder: str | os.PathLike[str]) -> None"),
+          "The folder of the disk cache, if not the usual one, from now on.")
       .def_prop_ro("path", &PyGraph::path, "What the graph was read from.")
       .def_prop_ro("is_library", &PyGraph::is_library, "True for a loaded model.so, which can only be run.")
       .def_prop_ro("inputs", &PyGraph::inputs)
@@ -170,6 +176,8 @@ NB_MODULE(_ingot, m) {
           "march: str, threads: int, shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]], "
           "allow_library: bool) -> Graph"));
   add_quantizer(m);
+  add_cache(m);
+  add_weights(m);
   m.def("fma_peak", &fma_peak, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
         "fp32 multiply-adds per second this core does now, in units of 1e9; 0 without AVX2 and FMA.");
   m.def("read_bandwidth", &read_bandwidth, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
