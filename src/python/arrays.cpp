@@ -1,6 +1,7 @@
 #include "python/arrays.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <new>
 
 #include "base/error.h"
+#include "python/exchange.h"
 
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <numpy/arrayobject.h>
@@ -105,35 +107,6 @@ DType dtype_of_number(int number) {
   return DType::Undefined;
 }
 
-DType dtype_of_dlpack(nb::dlpack::dtype t) {
-  using nb::dlpack::dtype_code;
-  if (t.lanes != 1) return DType::Undefined;
-  switch (static_cast<dtype_code>(t.code)) {
-    case dtype_code::Int:
-      return t.bits == 8    ? DType::I8
-             : t.bits == 16 ? DType::I16
-             : t.bits == 32 ? DType::I32
-             : t.bits == 64 ? DType::I64
-                            : DType::Undefined;
-    case dtype_code::UInt:
-      return t.bits == 8    ? DType::U8
-             : t.bits == 16 ? DType::U16
-             : t.bits == 32 ? DType::U32
-             : t.bits == 64 ? DType::U64
-                            : DType::Undefined;
-    case dtype_code::Float:
-      return t.bits == 16 ? DType::F16 : t.bits == 32 ? DType::F32 : t.bits == 64 ? DType::F64 : DType::Undefined;
-    case dtype_code::Bfloat:
-      return t.bits == 16 ? DType::BF16 : DType::Undefined;
-    case dtype_code::Complex:
-      return t.bits == 64 ? DType::C64 : t.bits == 128 ? DType::C128 : DType::Undefined;
-    case dtype_code::Bool:
-      return t.bits == 8 ? DType::Bool : DType::Undefined;
-    default:
-      return DType::Undefined;
-  }
-}
-
 [[noreturn]] void refuse_dtype(const std::string& name, const std::string& found) {
   invalid_input("input '{}': arrays of {} are not supported", name, found);
 }
@@ -181,6 +154,45 @@ nb::object read_dlpack(nb::handle object, const std::string& name, TensorView& v
   return nb::capsule(held, [](void* p) noexcept { delete static_cast<DlpackArray*>(p); });
 }
 
+// Row-major, as far as dims of more than one element tell.
+bool is_contiguous(const DlTensor& t) {
+  int64_t expected = 1;
+  for (int32_t d = t.ndim; t.strides && d-- > 0;) {
+    if (t.shape[d] == 0) return true;
+    if (t.shape[d] != 1 && t.strides[d] != expected) return false;
+    expected *= t.shape[d];
+  }
+  return true;
+}
+
+// A tensor that is only looked at while `object` lives.
+nb::object read_exchange(nb::handle object, const TensorExchange& exchange, const std::string& name, TensorView& view) {
+  nb::object keep = nb::borrow(object);
+  DlTensor t;
+  if (exchange.borrow(keep.ptr(), &t) != 0) throw nb::python_error();
+  if (t.device.device_type != nb::device::cpu::value)
+    throw Error(ErrorKind::InvalidInput, fmt::format("input '{}' is not in the CPU's memory", name), "tensor.cpu()");
+  if (!is_contiguous(t)) {
+    keep = keep.attr("contiguous")();
+    if (exchange.borrow(keep.ptr(), &t) != 0) throw nb::python_error();
+  }
+  view.dtype = dtype_of_dlpack(t.dtype);
+  if (view.dtype == DType::Undefined)
+    refuse_dtype(name, fmt::format("DLPack type {}/{}", static_cast<int>(t.dtype.code), t.dtype.bits));
+  view.dims.assign(t.shape, t.shape + t.ndim);
+  view.data = static_cast<std::byte*>(t.data) + t.byte_offset;
+  return keep;
+}
+
+// Memory that Python owns, for as long as C++ holds the pointer.
+std::shared_ptr<const void> keep_alive(nb::object object) {
+  return {object.release().ptr(), [](const void* p) {
+            if (!Py_IsInitialized()) return;
+            nb::gil_scoped_acquire locked;
+            Py_DECREF(static_cast<PyObject*>(const_cast<void*>(p)));
+          }};
+}
+
 }  // namespace
 
 void import_numpy() {
@@ -195,6 +207,14 @@ std::string numpy_name(DType dtype) {
   return std::string(ingot::name(dtype));
 }
 
+DType dtype_of_name(const std::string& name) {
+  for (const Row& r : rows)
+    if (name == r.name) return r.dtype;
+  for (const ExtensionRow& r : extension_rows)
+    if (name == r.name) return r.dtype;
+  return DType::Undefined;
+}
+
 nb::object read_array(nb::handle object, const std::string& name, TensorView& view) {
   PyObject* p = object.ptr();
   if (PyArray_Check(p)) return read_numpy(reinterpret_cast<PyArrayObject*>(p), name, view);
@@ -203,6 +223,8 @@ nb::object read_array(nb::handle object, const std::string& name, TensorView& vi
     if (!array.is_valid()) throw nb::python_error();
     return read_numpy(reinterpret_cast<PyArrayObject*>(array.ptr()), name, view);
   }
+  const TensorExchange* exchange = find_exchange(object.type());
+  if (exchange && exchange->borrow) return read_exchange(object, *exchange, name, view);
   if (PyObject_HasAttrString(p, "__dlpack__")) return read_dlpack(object, name, view);
   throw Error(ErrorKind::InvalidInput,
               fmt::format("input '{}' is a {}, not an array", name, nb::type_name(object.type()).c_str()),
@@ -261,6 +283,50 @@ nb::object OutputBuffer::to_numpy() {
 
 namespace {
 
+// What a tensor made of an OutputBuffer owns.
+struct OwnedTensor {
+  DlManagedTensor managed;
+  std::vector<int64_t> dims, strides;
+  void* data;
+};
+
+void delete_owned(DlManagedTensor* t) {
+  auto* owned = static_cast<OwnedTensor*>(t->context);
+  std::free(owned->data);
+  delete owned;
+}
+
+std::vector<int64_t> row_major(const std::vector<int64_t>& dims) {
+  std::vector<int64_t> strides(dims.size(), 1);
+  for (size_t d = dims.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<int64_t>(dims[d], 1);
+  return strides;
+}
+
+}  // namespace
+
+nb::object OutputBuffer::to_tensor(const TensorExchange& exchange) {
+  const nb::dlpack::dtype dtype = dlpack_of_dtype(dtype_);
+  auto owned = std::make_unique<OwnedTensor>();
+  owned->strides = row_major(dims_);
+  owned->dims = std::move(dims_);
+  owned->data = std::exchange(data_, nullptr);
+  owned->managed.context = owned.get();
+  owned->managed.deleter = delete_owned;
+  DlTensor& t = owned->managed.tensor;
+  t.data = owned->data;
+  t.device = {nb::device::cpu::value, 0};
+  t.ndim = static_cast<int32_t>(owned->dims.size());
+  t.dtype = dtype;
+  t.shape = owned->dims.data();
+  t.strides = owned->strides.data();
+  void* object = nullptr;
+  // From here on the tensor owns the memory, or the deleter has run.
+  if (exchange.to_python(&owned.release()->managed, &object) != 0) throw nb::python_error();
+  return nb::steal(static_cast<PyObject*>(object));
+}
+
+namespace {
+
 ConstantPtr read_strings(nb::handle object, const std::string& name) {
   nb::object array = nb::module_::import_("numpy").attr("asarray")(object);
   const std::string kind = nb::cast<std::string>(array.attr("dtype").attr("kind"));
@@ -298,6 +364,19 @@ Value read_value(nb::handle object, const std::string& name, const TensorInfo& t
   TensorView view;
   keep.push_back(read_array(object, name, view));
   return borrow(view);
+}
+
+ConstantPtr read_constant(nb::handle array, const std::string& name) {
+  TensorView view;
+  nb::object keep = read_array(array, name, view);
+  auto c = std::make_shared<Constant>();
+  c->dtype = view.dtype;
+  c->dims = view.dims;
+  const int64_t bytes = byte_size(view.dtype, c->elements());
+  if (bytes > 0 && !view.data) invalid_input("'{}' has no data", name);
+  c->bytes = {static_cast<const std::byte*>(view.data), static_cast<size_t>(bytes)};
+  c->owner = keep_alive(std::move(keep));
+  return c;
 }
 
 nb::object to_python(const Value& v) {

@@ -17,6 +17,7 @@ void import_numpy();
 
 // The numpy name of an element type ("float32", "bfloat16"), or Ingot's own where numpy has none.
 std::string numpy_name(DType);
+DType dtype_of_name(const std::string& numpy_name);  // Undefined for a name that is not one
 
 // Reads `object` as the input `name`: fills the view, and returns what keeps its memory alive.
 nb::object read_array(nb::handle object, const std::string& name, TensorView& view);
@@ -27,7 +28,12 @@ Value read_value(nb::handle object, const std::string& name, const TensorInfo& t
 // numpy arrays (strings as objects), lists and None.
 nb::object to_python(const Value&);
 
-// Memory an output is written to, without the GIL; then handed to numpy.
+// An array as constant data, where it lies if it is contiguous.
+ConstantPtr read_constant(nb::handle array, const std::string& name);
+
+struct TensorExchange;  // python/exchange.h
+
+// Memory an output is written to, without the GIL; then handed to numpy or to another library's tensor.
 class OutputBuffer {
  public:
   OutputBuffer() = default;
@@ -36,7 +42,9 @@ class OutputBuffer {
   ~OutputBuffer();
 
   void* allocate(DType, const std::vector<int64_t>& dims);
-  nb::object to_numpy();  // gives the memory away
+  // These give the memory away.
+  nb::object to_numpy();
+  nb::object to_tensor(const TensorExchange&);
 
  private:
   DType dtype_ = DType::Undefined;

@@ -5,7 +5,9 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "expansions/expand.h"
 #include "passes/autocast.h"
+#include "python/exchange.h"
 
 namespace ingot::python {
 namespace {
@@ -69,6 +71,23 @@ std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOpt
       self->graph_ = load_model(path, options);
       if (!std::filesystem::is_directory(path)) optimise(*self->graph_, options, &self->report_);
     }
+  }
+  self->read_ports();
+  return self;
+}
+
+std::unique_ptr<PyGraph> PyGraph::adopt(std::shared_ptr<Graph> graph, const CompileOptions& options,
+                                        const SessionOptions& session_options) {
+  auto self = std::make_unique<PyGraph>();
+  self->path_ = graph->name;
+  self->options_ = options;
+  self->session_options_ = session_options;
+  self->graph_ = std::move(graph);
+  {
+    nb::gil_scoped_release unlocked;
+    fix_shapes(*self->graph_, options.shapes);
+    expand(*self->graph_);
+    optimise(*self->graph_, options, &self->report_);
   }
   self->read_ports();
   return self;
@@ -192,8 +211,7 @@ nb::object PyGraph::run_values(nb::handle given) {
   return result;
 }
 
-nb::object PyGraph::inference(nb::handle given) {
-  if (!plain_) return run_values(given);
+std::vector<OutputBuffer> PyGraph::run_plain(nb::handle given) {
   static thread_local Inputs spare;
   Inputs in = std::move(spare);
   read_inputs(given, in);
@@ -210,9 +228,25 @@ nb::object PyGraph::inference(nb::handle given) {
   }
   for (nb::object& o : in.keep) o.reset();
   spare = std::move(in);
+  return out;
+}
+
+nb::object PyGraph::inference(nb::handle given) {
+  if (!plain_) return run_values(given);
+  std::vector<OutputBuffer> out = run_plain(given);
   nb::object result = nb::steal(PyDict_New());
   for (size_t i = 0; i < out.size(); i++)
     if (PyDict_SetItem(result.ptr(), output_names_[i].ptr(), out[i].to_numpy().ptr()) < 0) throw nb::python_error();
+  return result;
+}
+
+nb::object PyGraph::run(nb::handle given, nb::handle tensor_type) {
+  if (!plain_) unsupported("{}: run is for tensors of numbers; use inference", path_);
+  const TensorExchange& exchange = exchange_of(tensor_type);
+  std::vector<OutputBuffer> out = run_plain(given);
+  nb::object result = nb::steal(PyList_New(static_cast<Py_ssize_t>(out.size())));
+  for (size_t i = 0; i < out.size(); i++)
+    PyList_SET_ITEM(result.ptr(), static_cast<Py_ssize_t>(i), out[i].to_tensor(exchange).release().ptr());
   return result;
 }
 

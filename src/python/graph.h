@@ -22,6 +22,8 @@ class PyGraph {
   // Reads an .onnx file, an IR folder or a model.so, by what the path is; runs the passes unless it is IR.
   static std::unique_ptr<PyGraph> open(const std::string& path, const CompileOptions&, const SessionOptions&,
                                        bool allow_library);
+  // A graph as load_onnx gives it: expanded and optimised here.
+  static std::unique_ptr<PyGraph> adopt(std::shared_ptr<Graph>, const CompileOptions&, const SessionOptions&);
 
   const std::string& path() const { return path_; }
   bool is_library() const { return library_ != nullptr; }
@@ -33,6 +35,8 @@ class PyGraph {
 
   nb::object inference(nb::handle inputs);
   nb::object call(const nb::args&, const nb::kwargs&);
+  // Inputs and results through the DLPack exchange interface of a class of tensors (python/exchange.h).
+  nb::object run(nb::handle inputs, nb::handle tensor_type);
   nb::object dump_tensors(const std::vector<std::string>& names, nb::handle inputs);
   // A new graph in a lower precision (passes/autocast.h).
   std::unique_ptr<PyGraph> autocast(const std::string& precision) const;
@@ -54,6 +58,8 @@ class PyGraph {
   void read_inputs(nb::handle given, Inputs&) const;
   std::vector<Value> read_values(nb::handle given, std::vector<nb::object>& keep) const;
   nb::object run_values(nb::handle given);
+  // For graphs whose inputs and outputs are tensors of numbers.
+  std::vector<OutputBuffer> run_plain(nb::handle given);
 
   std::string path_;
   CompileOptions options_;

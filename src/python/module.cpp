@@ -10,8 +10,10 @@
 #include "cli/read_bandwidth.h"
 #include "cli/version.h"
 #include "python/arrays.h"
+#include "python/builder.h"
 #include "python/cache.h"
 #include "python/graph.h"
+#include "python/options.h"
 #include "python/quantize.h"
 #include "python/weights.h"
 
@@ -62,24 +64,10 @@ nb::object shape_of(const Port& port) {
   return nb::tuple(dims);
 }
 
-std::string file_path(nb::handle path) {
-  nb::object text = nb::steal(PyOS_FSPath(path.ptr()));
-  if (!text.is_valid()) throw nb::python_error();
-  return nb::cast<std::string>(text);
-}
-
 std::unique_ptr<PyGraph> open(nb::handle path, std::map<std::string, bool> patterns, int opt_level,
                               const std::string& march, int threads, std::map<std::string, std::vector<int64_t>> shapes,
                               bool allow_library) {
-  if (opt_level < 0 || opt_level > 3) invalid_input("opt_level is 0 to 3, not {}", opt_level);
-  if (threads < 0) invalid_input("threads is a count, or 0 for what the process may use, not {}", threads);
-  CompileOptions options;
-  options.patterns = std::move(patterns);
-  options.opt_level = opt_level;
-  options.march = march;
-  options.shapes = std::move(shapes);
-  SessionOptions session;
-  session.threads = threads;
+  const auto [options, session] = read_options(std::move(patterns), opt_level, march, threads, std::move(shapes));
   return PyGraph::open(file_path(path), options, session, allow_library);
 }
 
@@ -137,6 +125,12 @@ NB_MODULE(_ingot, m) {
       .def("__call__", &PyGraph::call,
            nb::sig("def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> dict[str, typing.Any]"),
            "inference with the inputs as arguments, by position or by name.")
+      .def("run", &PyGraph::run, "inputs"_a, "tensor_type"_a,
+           nb::sig("def run(self, inputs: collections.abc.Sequence[typing.Any], tensor_type: type[typing.Any]) -> "
+                   "list[typing.Any]"),
+           "inference for tensors of one library, with the least overhead: tensor_type (torch.Tensor) is a class with\n"
+           "DLPack's C exchange interface. Inputs in the order of `inputs`; contiguous ones are used where they lie.\n"
+           "Results in the order of `outputs`, in memory of their own that the tensors take over.")
       .def("dump_tensors", &PyGraph::dump_tensors, "names"_a, "inputs"_a,
            nb::sig("def dump_tensors(self, names: collections.abc.Sequence[str], inputs: "
                    "collections.abc.Sequence[typing.Any] | "
@@ -175,6 +169,7 @@ NB_MODULE(_ingot, m) {
           "def open_model(path: str | os.PathLike[str], patterns: collections.abc.Mapping[str, bool], opt_level: int, "
           "march: str, threads: int, shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]], "
           "allow_library: bool) -> Graph"));
+  add_builder(m);
   add_quantizer(m);
   add_cache(m);
   add_weights(m);

@@ -1,0 +1,31 @@
+#include "python/options.h"
+
+#include <nanobind/stl/string.h>
+
+#include "base/error.h"
+
+namespace ingot::python {
+namespace nb = nanobind;
+
+std::pair<CompileOptions, SessionOptions> read_options(std::map<std::string, bool> patterns, int opt_level,
+                                                       const std::string& march, int threads,
+                                                       std::map<std::string, std::vector<int64_t>> shapes) {
+  if (opt_level < 0 || opt_level > 3) invalid_input("opt_level is 0 to 3, not {}", opt_level);
+  if (threads < 0) invalid_input("threads is a count, or 0 for what the process may use, not {}", threads);
+  CompileOptions options;
+  options.patterns = std::move(patterns);
+  options.opt_level = opt_level;
+  options.march = march;
+  options.shapes = std::move(shapes);
+  SessionOptions session;
+  session.threads = threads;
+  return {options, session};
+}
+
+std::string file_path(nb::handle path) {
+  nb::object text = nb::steal(PyOS_FSPath(path.ptr()));
+  if (!text.is_valid()) throw nb::python_error();
+  return nb::cast<std::string>(text);
+}
+
+}  // namespace ingot::python
