@@ -8,7 +8,8 @@ graph.emit("model.so")
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from ingot._ingot import VERSION, FusionEntry, Graph, Node, Port, open_model
 from ingot.errors import (
@@ -43,7 +44,15 @@ __all__ = [
     "convert",
     "load",
     "quantize_onnx",
+    "torch",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """ingot.torch is there without an import of its own, but torch is imported only when it is asked for."""
+    if name == "torch":
+        return importlib.import_module("ingot.torch")
+    raise AttributeError(f"module 'ingot' has no attribute '{name}'")
 
 
 def compile(

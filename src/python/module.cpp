@@ -84,6 +84,7 @@ NB_MODULE(_ingot, m) {
   using namespace ingot::python;
   using nb::literals::operator""_a;
   import_numpy();
+  nb::set_leak_warnings(false);  // what torch.compile made lives until the process ends
   nb::register_exception_translator(translate);
   m.doc() = "The compiled part of Ingot; use the names the package `ingot` exports.";
   m.attr("VERSION") = kVersion;

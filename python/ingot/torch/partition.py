@@ -37,6 +37,7 @@ class Block:
     inputs: list[Node]  # nodes of the whole graph, one per placeholder of `graph`
     outputs: list[Node]  # nodes of the whole graph
     weights: dict[str, int] = field(default_factory=dict)  # placeholder of `graph` -> argument of the whole graph
+    attributes: dict[str, torch.Tensor] = field(default_factory=dict)  # placeholder -> tensor that the whole graph holds
 
 
 @dataclass
@@ -48,8 +49,16 @@ class Partition:
     eager: dict[Node, str]
     compiled: list[Node]
 
-    def module(self, blocks: Mapping[str, Any]) -> GraphModule:
-        return GraphModule(torch.nn.ModuleDict(blocks), self.graph)
+    def module(self, root: torch.nn.Module, blocks: Mapping[str, Any]) -> GraphModule:
+        """The calling graph as code; root has what the graph's own attributes name."""
+        attributes = {str(n.target): fetch(root, str(n.target)) for n in self.graph.find_nodes(op="get_attr")}
+        return GraphModule({**attributes, **blocks}, self.graph)
+
+
+def fetch(root: Any, path: str) -> Any:
+    for part in path.split("."):
+        root = getattr(root, part)
+    return root
 
 
 def is_size(node: Node) -> bool:
@@ -83,6 +92,8 @@ def partition(
         for placeholder, source in zip(block.graph.find_nodes(op="placeholder"), block.inputs, strict=True):
             if source in weights:
                 block.weights[placeholder.name] = arguments[source]
+            elif source.op == "get_attr":
+                block.attributes[placeholder.name] = placeholder.meta["val"]
         blocks[level] = block
     compiled = [node for nodes in groups.values() for node in nodes]
     return Partition(list(blocks.values()), calling_graph(graph, blocks, levels), eager, compiled)
@@ -161,6 +172,8 @@ class BlockBuilder:
         elif node not in self.copies:
             placeholder = self.graph.placeholder(node.name)
             placeholder.meta = dict(node.meta)
+            if node.op == "get_attr":
+                placeholder.meta["val"] = fetch(node.graph.owning_module, str(node.target))
             self.inputs.append(node)
             self.copies[node] = placeholder
 
@@ -209,5 +222,5 @@ def calling_graph(graph: Graph, blocks: Mapping[int, Block], levels: Mapping[Nod
                 copy(node)
     (result,) = graph.find_nodes(op="output")
     out.output(torch.fx.map_arg(result.args[0], lambda n: copies[n]))
-    out.eliminate_dead_code()
+    out.eliminate_dead_code(is_impure_node=lambda n: not is_size(n))
     return out
