@@ -222,5 +222,5 @@ def calling_graph(graph: Graph, blocks: Mapping[int, Block], levels: Mapping[Nod
                 copy(node)
     (result,) = graph.find_nodes(op="output")
     out.output(torch.fx.map_arg(result.args[0], lambda n: copies[n]))
-    out.eliminate_dead_code(is_impure_node=lambda n: not is_size(n))
+    out.eliminate_dead_code(is_impure_node=lambda n: n.op == "placeholder" or not is_size(n))
     return out
