@@ -1,5 +1,6 @@
 #include "python/weights.h"
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -119,6 +120,32 @@ class WeightWatch {
   std::vector<State> states_;
 };
 
+// Entries of dicts that have to be the very objects they were, and dicts that have to be as large as they were: what a
+// captured graph takes for granted of a module.
+class ObjectWatch {
+ public:
+  ObjectWatch(const std::vector<std::pair<nb::dict, nb::object>>& slots, const std::vector<nb::dict>& sizes) {
+    for (const auto& [table, key] : slots) slots_.push_back({table, key, table[key]});
+    for (const nb::dict& table : sizes) sizes_.emplace_back(table, table.size());
+  }
+
+  bool same() const {
+    for (const Slot& s : slots_)
+      if (PyDict_GetItemWithError(s.table.ptr(), s.key.ptr()) != s.value.ptr()) return false;
+    for (const auto& [table, size] : sizes_)
+      if (table.size() != size) return false;
+    return true;
+  }
+
+ private:
+  struct Slot {
+    nb::dict table;
+    nb::object key, value;
+  };
+  std::vector<Slot> slots_;
+  std::vector<std::pair<nb::dict, size_t>> sizes_;
+};
+
 std::vector<std::string> content_hashes(const nb::list& tensors) {
   const TensorAccess& access = TensorAccess::get();
   std::vector<std::span<const std::byte>> contents;
@@ -143,6 +170,10 @@ void add_weights(nb::module_& m) {
       .def(nb::init<const nb::list&, std::vector<size_t>>(), "arguments"_a, "positions"_a)
       .def("same", &WeightWatch::same, "arguments"_a,
            "True if the weights in these arguments have the addresses, versions and sampled values they had.");
+  nb::class_<ObjectWatch>(m, "ObjectWatch", "Whether entries of dicts are still the objects they were.")
+      .def(nb::init<const std::vector<std::pair<nb::dict, nb::object>>&, const std::vector<nb::dict>&>(), "slots"_a,
+           "sizes"_a)
+      .def("same", &ObjectWatch::same);
   m.def("content_hashes", &content_hashes, "tensors"_a,
         nb::sig("def content_hashes(tensors: list[typing.Any]) -> list[str]"),
         "A hash of all bytes of each tensor; they have to be contiguous.");

@@ -7,7 +7,9 @@ Importing this changes nothing outside it.
 """
 
 from ingot.torch.backend import backend
+from ingot.torch.explanation import explain
 from ingot.torch.intercept import Interception, intercept_forward
+from ingot.torch.module import IngotModule, compile
 from ingot.torch.report import Fallback, FallbackWarning, GraphReport, Report
 from ingot.torch.sessions import CacheInfo, cache_info, clear_cache
 from ingot.torch.verify import VerificationError
@@ -17,11 +19,14 @@ __all__ = [
     "Fallback",
     "FallbackWarning",
     "GraphReport",
+    "IngotModule",
     "Interception",
     "Report",
     "VerificationError",
     "backend",
     "cache_info",
     "clear_cache",
+    "compile",
+    "explain",
     "intercept_forward",
 ]

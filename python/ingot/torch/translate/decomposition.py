@@ -1,0 +1,79 @@
+"""Operators without a rule, as the nodes that PyTorch itself defines them by."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils import _pytree as pytree
+
+from ingot.torch.translate.values import Unsupported
+
+
+@cache
+def _table() -> dict[Any, Any]:
+    from torch._decomp import core_aten_decompositions, decomposition_table
+
+    return {**decomposition_table, **dict(core_aten_decompositions())}
+
+
+def _decomposition(target: Any) -> Any:
+    if not isinstance(target, torch._ops.OpOverload):
+        return None
+    if target in _table():
+        return _table()[target]
+    return (
+        target.decompose if target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd) else None
+    )
+
+
+def decomposition_of(node: Any) -> torch.fx.Graph | None:
+    """A graph that does what the node does, with its tensors and symbolic numbers as placeholders in the order of the
+    arguments; None when there is none. Kept with the node."""
+    if "ingot_decomposition" not in node.meta:
+        node.meta["ingot_decomposition"] = _trace(node)
+    found: torch.fx.Graph | None = node.meta["ingot_decomposition"]
+    return found
+
+
+def _trace(node: Any) -> torch.fx.Graph | None:
+    function = _decomposition(node.target)
+    if function is None:
+        return None
+    args = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
+    leaves, spec = pytree.tree_flatten(args)
+    free = [
+        i
+        for i, leaf in enumerate(leaves)
+        if isinstance(leaf, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool))
+    ]
+
+    def call(*values: Any) -> Any:
+        given = list(leaves)
+        for i, value in zip(free, values, strict=True):
+            given[i] = value
+        positional, named = pytree.tree_unflatten(given, spec)
+        return function(*positional, **named)
+
+    from torch._guards import detect_fake_mode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    mode = detect_fake_mode([leaves[i] for i in free])
+    try:
+        with unset_fake_temporarily():
+            if mode is None:
+                traced = make_fx(call)(*[leaves[i] for i in free])
+            else:
+                with mode:
+                    traced = make_fx(call)(*[leaves[i] for i in free])
+    except NotImplementedError:
+        return None
+    except Exception as error:
+        raise Unsupported(f"its decomposition fails: {type(error).__name__}: {error}") from error
+    traced.graph.eliminate_dead_code()
+    if any(n.target is node.target for n in traced.graph.nodes):
+        return None
+    graph: torch.fx.Graph = traced.graph
+    return graph

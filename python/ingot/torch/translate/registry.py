@@ -1,0 +1,62 @@
+"""The rules: which function translates which operator. Each file of rules registers its own by decorator."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+# rule(emitter, *args, **kwargs), with the arguments of the operator: Tensors and Scalars in place of nodes.
+Rule = Callable[..., Any]
+_Function = TypeVar("_Function", bound=Rule)
+
+_RULES: dict[Any, Rule] = {}
+_MODULES = (
+    "attention",
+    "casts",
+    "convolution",
+    "creation",
+    "elementwise",
+    "indexing",
+    "linear",
+    "normalization",
+    "pooling",
+    "quantized",
+    "recurrent",
+    "reductions",
+    "resize",
+    "scalars",
+    "scatter",
+    "shapes",
+    "sorting",
+    "views",
+)
+_loaded = False
+
+
+def rule(*targets: Any) -> Callable[[_Function], _Function]:
+    """The decorated function translates these operators (OpOverloads, or Python functions on symbolic numbers)."""
+
+    def register(function: _Function) -> _Function:
+        for target in targets:
+            assert target not in _RULES, target
+            _RULES[target] = function
+        return function
+
+    return register
+
+
+def find_rule(target: Any) -> Rule | None:
+    """The rule for an operator; None when it has none of its own."""
+    global _loaded
+    if not _loaded:
+        for module in _MODULES:
+            importlib.import_module(f"ingot.torch.translate.rules.{module}")
+        _loaded = True
+    return _RULES.get(target)
+
+
+def known_targets() -> list[Any]:
+    """All operators that have a rule."""
+    find_rule(None)
+    return list(_RULES)

@@ -1,0 +1,339 @@
+"""Walks an FX graph and calls the rule of each node."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ingot.torch.translate.decomposition import decomposition_of
+from ingot.torch.translate.emitter import Emitter
+from ingot.torch.translate.mutation import Aliases, functional_target
+from ingot.torch.translate.registry import find_rule
+from ingot.torch.translate.symbols import DimNames
+from ingot.torch.translate.values import (
+    Scalar,
+    Tensor,
+    Unsupported,
+    check_dtype,
+    dtype_name,
+    expression,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Node = Any  # torch.fx.Node
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+@dataclass(frozen=True)
+class Input:
+    """A placeholder that the graph reads, in the order of the graph's inputs."""
+
+    name: str
+    position: int  # among the placeholders
+    symbolic: bool  # a number: given to the graph as an int64 tensor of one element
+
+
+@dataclass(frozen=True)
+class Output:
+    """One of the flattened results of the FX graph."""
+
+    index: int | None  # among the graph's outputs; None: `value` itself
+    value: Any = None
+    symbolic: bool = False  # a number: the graph's output has one element
+
+
+class Translator:
+    """Translates node by node; `failed` gets the nodes that cannot be, if given, else the first of them is raised."""
+
+    def __init__(
+        self,
+        builder: Any,
+        graph: torch.fx.Graph,
+        constants: Mapping[str, torch.Tensor],
+        failed: dict[Node, str] | None = None,
+    ) -> None:
+        self.builder = builder
+        self.emitter = Emitter(builder)
+        self.graph = graph
+        self.constants = constants
+        self.failed = failed
+        self.environment: dict[Node, Any] = {}
+        self.aliases = Aliases(graph)
+        self.dim_names = DimNames()
+        self.inputs: list[Input] = []
+        self.outputs: list[Output] = []
+        self.names: dict[str, str] = {}
+
+    def run(self) -> None:
+        self._placeholders()
+        for node in self.graph.nodes:
+            if node.op in ("call_function", "get_attr"):
+                self._translate(node)
+            elif node.op == "output":
+                self._outputs(node)
+            elif node.op != "placeholder":
+                self._fail(node, f"a node of kind {node.op}")
+
+    # Inputs
+
+    def _placeholders(self) -> None:
+        symbols: list[tuple[int, Node, Any]] = []
+        for position, node in enumerate(self.graph.find_nodes(op="placeholder")):
+            value = node.meta.get("val")
+            if node.name in self.constants:
+                self._constant(node, self.constants[node.name])
+            elif isinstance(value, torch.Tensor):
+                if node.users or self.failed is None:
+                    self._tensor_input(node, position, value)
+            elif isinstance(value, torch.SymInt) and not isinstance(expression(value), int):
+                symbols.append((position, node, value))
+            elif isinstance(value, (int, float, bool, type(None))):
+                self.environment[node] = value
+            elif isinstance(value, _SYMBOLIC):
+                number = value.node.maybe_as_int() if isinstance(value, torch.SymInt) else None
+                self.environment[node] = Unsupported(f"an input of type {type(value).__name__}")
+                if number is not None:
+                    self.environment[node] = number
+            else:
+                self.environment[node] = Unsupported(f"an input of type {type(value).__name__}")
+        # A symbol that is the size of a tensor is read there.
+        for position, node, value in symbols:
+            self.environment[node] = self._symbol(position, node, value)
+
+    def _tensor_input(self, node: Node, position: int, value: torch.Tensor) -> None:
+        try:
+            self._check_tensor(value)
+        except Unsupported as reason:
+            self.environment[node] = reason
+            return
+        if not node.users:
+            return
+        shape = tuple(value.shape)
+        self.builder.input(node.name, dtype_name(value.dtype), self.dim_names.dims(shape))
+        self.inputs.append(Input(node.name, position, False))
+        tensor = Tensor(node.name, value.dtype, shape)
+        self.environment[node] = tensor
+        self.names[node.name] = node.name
+        for axis, size in enumerate(shape):
+            expr = expression(size)
+            if not isinstance(expr, int) and expr not in self.emitter.known_sizes:
+                self.emitter.known_sizes[expr] = Scalar(size, int, self._size_reader(tensor, axis)).tensor
+
+    def _size_reader(self, tensor: Tensor, axis: int) -> Callable[[], Tensor]:
+        return lambda: self.emitter.shape_of(tensor, axis)
+
+    def _symbol(self, position: int, node: Node, value: torch.SymInt) -> Scalar:
+        expr = expression(value)
+        if expr not in self.emitter.known_sizes:
+
+            def declare() -> Tensor:
+                self.builder.input(node.name, "int64", [1])
+                self.inputs.append(Input(node.name, position, True))
+                return Tensor(node.name, torch.int64, (1,))
+
+            self.emitter.known_sizes[expr] = Scalar(value, int, declare).tensor
+        return Scalar(value, int, self.emitter.known_sizes[expr])
+
+    def _constant(self, node: Node, tensor: torch.Tensor) -> None:
+        if not node.users:
+            return
+        try:
+            self._check_tensor(tensor)
+        except Unsupported as reason:
+            self.environment[node] = reason
+            return
+        # Another tensor of the same storage: the parameter may be given new data later.
+        self.builder.constant(node.name, tensor.detach())
+        self.environment[node] = Tensor(node.name, tensor.dtype, tuple(tensor.shape))
+        self.names[node.name] = node.name
+
+    def _check_tensor(self, value: torch.Tensor) -> None:
+        check_dtype(value.dtype)
+        if value.layout is not torch.strided:
+            raise Unsupported(f"tensors of layout {value.layout}")
+        if value.device.type != "cpu":
+            raise Unsupported(f"tensors on the device {value.device}")
+
+    # Nodes
+
+    def _translate(self, node: Node) -> None:
+        try:
+            if node.op == "get_attr":
+                self.environment[node] = self._attribute(node)
+                return
+            self.environment[node] = self._call(node, self._arguments(node))
+            self._finish(node)
+        except Unsupported as reason:
+            self._fail(node, str(reason))
+
+    def _attribute(self, node: Node) -> Any:
+        value: Any = node.graph.owning_module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            return value  # the body of a higher-order operator, which says so itself
+        self._check_tensor(value)
+        self.builder.constant(node.name, value.detach())
+        self.names[node.name] = node.name
+        return Tensor(node.name, value.dtype, tuple(value.shape))
+
+    def _arguments(self, node: Node) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The node's arguments, with what their nodes became in place of these."""
+
+        def value_of(arg: Node) -> Any:
+            value = self.environment.get(arg)
+            if isinstance(value, Unsupported):
+                raise value
+            return value
+
+        return torch.fx.map_arg(node.args, value_of), torch.fx.map_arg(node.kwargs, value_of)
+
+    def _call(self, node: Node, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+        args, kwargs = arguments
+        if node.target is operator.getitem:
+            if not isinstance(args[0], (list, tuple)):
+                raise Unsupported("an item of what is not a list of tensors")
+            return args[0][args[1]]
+        self._check_results(node)
+        target = functional_target(node, self.aliases)
+        rule = find_rule(target)
+        self.emitter.out = node.meta.get("val")
+        reason = None
+        if rule is not None:
+            try:
+                result = rule(self.emitter, *args, **kwargs)
+            except Unsupported as failure:
+                reason = failure
+            else:
+                return _typed(result, node.meta.get("val"))
+        steps = decomposition_of(node) if target is node.target else None
+        if steps is not None:
+            return _typed(self._inline(steps, args, kwargs), node.meta.get("val"))
+        raise reason or Unsupported(f"no translation of {_target_name(node)}")
+
+    def _check_results(self, node: Node) -> None:
+        for value in pytree.tree_leaves(node.meta.get("val")):
+            if isinstance(value, torch.Tensor):
+                self._check_tensor(value)
+
+    def _inline(self, steps: torch.fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The nodes that an operator decomposes into, in place of it."""
+        inner = Translator.__new__(Translator)
+        inner.__dict__.update(self.__dict__)
+        inner.graph, inner.failed, inner.environment, inner.aliases = steps, None, {}, Aliases(steps)
+        given = pytree.tree_leaves((args, kwargs), is_leaf=lambda x: isinstance(x, (Tensor, Scalar)))
+        tensors = iter([x for x in given if isinstance(x, (Tensor, Scalar))])
+        result: Any = None
+        for step in steps.nodes:
+            if step.op == "placeholder":
+                inner.environment[step] = next(tensors)
+            elif step.op == "output":
+                result = torch.fx.map_arg(step.args[0], lambda n: inner.environment[n])
+            elif step.op == "get_attr":
+                inner.environment[step] = inner._attribute(step)
+            else:
+                inner.environment[step] = inner._call(step, inner._arguments(step))
+        return result
+
+    def _finish(self, node: Node) -> None:
+        """Gives the results the names of the FX graph."""
+        result = self.environment[node]
+        pending = self.emitter.pending_results()
+        wanted: dict[str, str] = {}
+
+        def named(part: Any, name: str) -> Any:
+            if not isinstance(part, Tensor):
+                return part
+            if part.name in pending:
+                wanted.setdefault(part.name, name)
+            self.names[name] = wanted.get(part.name, part.name)
+            return Tensor(self.names[name], part.dtype, part.shape)
+
+        if isinstance(result, (list, tuple)):
+            self.environment[node] = [named(part, f"{node.name}.{i}") for i, part in enumerate(result)]
+        else:
+            self.environment[node] = named(result, node.name)
+        self.emitter.flush(node.name, wanted)
+        if self.aliases.is_mutation(node):
+            self.environment[self.aliases.mutated(node)] = self.environment[node]
+
+    def _fail(self, node: Node, reason: str) -> None:
+        if self.failed is None:
+            raise Unsupported(f"{node.name} ({_target_name(node)}): {reason}")
+        self.failed[node] = reason
+        self.emitter.flush(node.name, {})
+        self.environment[node] = self._stand_in(node)
+
+    def _stand_in(self, node: Node) -> Any:
+        """What a node that runs elsewhere gives to those that follow."""
+
+        def part(i: int, value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                try:
+                    self._check_tensor(value)
+                except Unsupported as reason:
+                    return reason
+                return Tensor(f"{node.name}.{i}", value.dtype, tuple(value.shape))
+            if isinstance(value, _SYMBOLIC):
+                kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(value)]
+                return Scalar(value, kind, lambda: Tensor(f"{node.name}.{i}", torch.int64, (1,)))
+            return value
+
+        value = node.meta.get("val")
+        if isinstance(value, (list, tuple)):
+            return [part(i, v) for i, v in enumerate(value)]
+        return part(0, value)
+
+    # Outputs
+
+    def _outputs(self, node: Node) -> None:
+        taken: set[str] = {i.name for i in self.inputs}
+        for leaf in pytree.tree_leaves(node.args[0]):
+            value = self.environment.get(leaf) if isinstance(leaf, torch.fx.Node) else leaf
+            if isinstance(value, Unsupported):
+                if self.failed is None:
+                    raise value
+                value = None
+            self.outputs.append(self._output(leaf, value, taken))
+
+    def _output(self, leaf: Any, value: Any, taken: set[str]) -> Output:
+        symbolic = isinstance(value, Scalar)
+        if isinstance(value, Scalar):
+            if isinstance(expression(value), int):
+                return Output(None, expression(value))
+            value = value.tensor()
+            self.emitter.flush("output", {})
+        if not isinstance(value, Tensor):
+            return Output(None, value)
+        index = sum(o.index is not None for o in self.outputs)
+        name = value.name
+        if name in taken or name in self.constants or symbolic:
+            # A tensor that is an input, a constant or an output already is copied: results are never shared.
+            copy = self.emitter.op("Identity", value)
+            wish = f"output.{index}"
+            self.emitter.flush("output", {copy.name: wish})
+            name = wish
+        taken.add(name)
+        self.builder.output(name)
+        return Output(index, None, symbolic)
+
+
+def _target_name(node: Node) -> str:
+    return str(getattr(node.target, "__name__", node.target)) if callable(node.target) else str(node.target)
+
+
+def _typed(result: Any, value: Any) -> Any:
+    """Results with the shapes that PyTorch knows."""
+    if isinstance(result, Tensor) and isinstance(value, torch.Tensor):
+        assert result.dtype == value.dtype, f"{result.name}: translated to {result.dtype}, PyTorch has {value.dtype}"
+        return Tensor(result.name, result.dtype, tuple(value.shape))
+    if isinstance(result, (list, tuple)) and isinstance(value, (list, tuple)):
+        return [_typed(part, fake) for part, fake in zip(result, value, strict=False)]
+    return result
