@@ -63,9 +63,14 @@ class State:
         self.captures: OrderedDict[int, tuple[Hashable, Capture]] = OrderedDict()  # used last at the end
         self.watch: ObjectWatch | None = None
         self.override: Callable[..., Any] | None = None
-        self.compiled = functools.wraps(forward)(self._call)
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        @functools.wraps(forward)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            return self._call(args, kwargs)
+
+        self.compiled = compiled
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if torch.compiler.is_compiling():
             return self.original(*args, **kwargs)
         if self.options.intercept:
