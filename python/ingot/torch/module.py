@@ -113,7 +113,8 @@ class State:
         family = self.families.setdefault(family_key, Family(leaves, literals))
         family.observe(leaves, literals, dynamic)
         numbers = sorted(i for i in family.numbers if type(literals[i]) is int and literals[i] > 1)
-        with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled()):
+        grad = torch.is_grad_enabled()
+        with torch.inference_mode(False), torch.set_grad_enabled(grad):
             made = Capture(
                 self.module, self.original, (spec, leaves, literals), family.dims_for(leaves, dynamic), numbers, self.options
             )

@@ -100,11 +100,14 @@ def partition(
 
 
 def with_results(graph: Graph, unsupported: Mapping[Node, str]) -> dict[Node, str]:
-    """The parts of a tuple stay where the tuple is made."""
+    """A tuple and its parts stay together: a part that cannot be had keeps all of it in eager."""
     eager = dict(unsupported)
+    for node in reversed(graph.nodes):
+        if node.target is operator.getitem and node in eager:
+            eager.setdefault(node.args[0], eager[node])
     for node in graph.nodes:
         if node.target is operator.getitem and node.args[0] in eager:
-            eager[node] = eager[node.args[0]]
+            eager.setdefault(node, eager[node.args[0]])
     return eager
 
 

@@ -200,7 +200,10 @@ class Translator:
         if node.target is operator.getitem:
             if not isinstance(args[0], (list, tuple)):
                 raise Unsupported("an item of what is not a list of tensors")
-            return args[0][args[1]]
+            item = args[0][args[1]]
+            if isinstance(item, Unsupported):
+                raise item
+            return item
         self._check_results(node)
         target = functional_target(node, self.aliases)
         rule = find_rule(target)
