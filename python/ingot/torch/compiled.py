@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ingot._ingot import WeightWatch
-from ingot.torch.partition import Partition, is_size, partition
+from ingot.torch.partition import NOTHING, Partition, is_size, partition, shared_results
 from ingot.torch.report import Fallback, GraphReport, publish, whole_fallback
 from ingot.torch.sessions import Session, session_for
 from ingot.torch.translate import unsupported
@@ -99,6 +99,7 @@ class CompiledGraph:
             if node.op == "call_function" and any(is_named(name, wanted) for wanted in self.options.disabled_ops):
                 reasons[node] = "it is in disabled_ops"
         reasons = {n: r for n, r in reasons.items() if not is_size(n)}
+        reasons.update((n, NOTHING) for n in shared_results(graph) if n not in reasons)
         weights = [self.placeholders[i] for i in self.weights]
         return partition(graph, reasons, self.options.min_block_size, weights)
 
@@ -208,9 +209,6 @@ class CompiledGraph:
             return lambda args: run([args[p] for p in positions], tensor)
         pick = operator.itemgetter(*positions)
         return lambda args: run(pick(args), tensor)
-
-
-NOTHING = "nothing to compute"
 
 
 def fixed_shapes(compiled: CompiledGraph, block: Block, args: Sequence[Any]) -> dict[str, list[int]]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 
+# Why views stay in eager: no loss, and nothing to report.
+NOTHING = "nothing to compute"
+
 # What changes no numbers: a block of these alone is not worth a call.
 VIEWS = {
     aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.permute.default, aten.transpose.int,
@@ -99,6 +102,35 @@ def partition(
     return Partition(list(blocks.values()), calling_graph(graph, blocks, levels), eager, compiled)
 
 
+def shared_results(graph: Graph) -> list[Node]:
+    """Views that lead to results which share memory with other results: made again from these, so that they still do."""
+    (output,) = graph.find_nodes(op="output")
+    by_memory: dict[int, set[Node]] = {}
+    for node in output.all_input_nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            by_memory.setdefault(value.untyped_storage()._cdata, set()).add(node)
+    views: dict[Node, None] = {}
+    for group in by_memory.values():
+        for node in group if len(group) > 1 else ():
+            at: Any = node
+            while isinstance(at, Node) and is_view(at):
+                views[at] = None
+                at = at.args[0]
+    return list(views)
+
+
+def is_view(node: Node) -> bool:
+    """True if the result is another view of the first argument."""
+    if node.op != "call_function" or not node.args or not isinstance(node.args[0], Node):
+        return False
+    if node.target is operator.getitem:
+        return is_view(node.args[0])
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in node.target._schema.returns)
+
+
 def with_results(graph: Graph, unsupported: Mapping[Node, str]) -> dict[Node, str]:
     """A tuple and its parts stay together: a part that cannot be had keeps all of it in eager."""
     eager = dict(unsupported)
@@ -135,7 +167,7 @@ def too_small(levels: Mapping[Node, int], least: int) -> dict[Node, str]:
     for group in nodes.values():
         working = sum(map(computes, group))
         if working < max(least, 1):
-            reason = f"a block of {working} operations is below min_block_size" if working else "nothing to compute"
+            reason = f"a block of {working} operations is below min_block_size" if working else NOTHING
             out.update(dict.fromkeys(group, reason))
     return out
 
