@@ -27,10 +27,10 @@ class Pipeline {
   }
 
   // Shapes make values known and values make shapes known.
-  void fold(bool narrow_too = false) {
+  void fold(FoldWeights weights = FoldWeights::kNone) {
     pass("infer_shapes", infer_shapes);
     for (int round = 0; round < kMaxFoldRounds; round++) {
-      const bool folded = fold_constants(graph_, narrow_too), inlined = inline_if(graph_);
+      const bool folded = fold_constants(graph_, weights), inlined = inline_if(graph_);
       if (!folded && !inlined) break;
       pass("infer_shapes", infer_shapes);
     }
@@ -136,7 +136,7 @@ void optimise(Graph& graph, const CompileOptions& options, FusionReport* report)
 
   // Form regions: epilogues, reductions, element-wise loops.
   p.regions();
-  p.fold(true);
+  p.fold(FoldWeights::kAll);
   optimise_subgraphs(graph, options, report);
 }
 

@@ -39,21 +39,33 @@ bool is_widened_half(const Graph& g, const Node& n) {
   return (c.dtype == DType::F16 || c.dtype == DType::BF16) && c.dims.size() >= 2 && c.elements() >= kNarrowElements;
 }
 
-// Nodes that widen weights for those that could do so themselves. Of quantized ones passes/expand_quantization.cpp says
-// what becomes of the others.
-std::vector<bool> widening_nodes(const Graph& g) {
+// Transpose(W) for products alone, which read W where it lies (fusions/matmul.cpp): torch keeps weights like that.
+bool is_turned_matrix(const Graph& g, const Node& n) {
+  if (!n.is("Transpose") || !g.info(n.inputs[0]).constant) return false;
+  const Constant& c = *g.info(n.inputs[0]).constant;
+  return c.dtype == DType::F32 && c.dims.size() == 2 && c.elements() >= kNarrowElements &&
+         n.get_ints("perm", {1, 0}) == std::vector<int64_t>{1, 0};
+}
+bool is_product_with(const Node& n, TensorId t) { return n.is("MatMul") && n.inputs[1] == t && n.inputs[0] != t; }
+
+// Nodes that widen or turn weights for those that could do so themselves. Of quantized ones
+// passes/expand_quantization.cpp says what becomes of the others.
+std::vector<bool> nodes_on_weights(const Graph& g, FoldWeights fold) {
   std::vector<bool> out(g.nodes.size());
+  if (fold == FoldWeights::kAll) return out;
   std::optional<Uses> uses;
   for (size_t i = 0; i < g.nodes.size(); i++) {
     const Node& n = g.nodes[i];
     out[i] = n.is("DequantizeLinear");
-    if (!is_widened_half(g, n)) continue;
+    const bool turned = fold == FoldWeights::kNone && is_turned_matrix(g, n);
+    if (!turned && !is_widened_half(g, n)) continue;
     if (!uses) uses.emplace(g);
     const TensorId t = n.outputs[0];
     const Constant& weights = *g.info(n.inputs[0]).constant;
     const auto& consumers = uses->consumers[static_cast<size_t>(t)];
     out[i] = !uses->is_output[static_cast<size_t>(t)] && std::all_of(consumers.begin(), consumers.end(), [&](int c) {
-      return takes_narrow(g, *uses, g.nodes[static_cast<size_t>(c)], t, weights);
+      const Node& reader = g.nodes[static_cast<size_t>(c)];
+      return turned ? is_product_with(reader, t) : takes_narrow(g, *uses, reader, t, weights);
     });
   }
   return out;
@@ -124,9 +136,9 @@ bool fold_node(Graph& g, const Node& n) {
 
 }  // namespace
 
-bool fold_constants(Graph& graph, bool narrow_too) {
+bool fold_constants(Graph& graph, FoldWeights fold) {
   size_t kept = 0, count = graph.nodes.size();
-  const std::vector<bool> keep = narrow_too ? std::vector<bool>(count) : widening_nodes(graph);
+  const std::vector<bool> keep = nodes_on_weights(graph, fold);
   for (size_t i = 0; i < count; i++) {
     Node& n = graph.nodes[i];
     if (!keep[i] && may_fold(n) && fold_node(graph, n)) continue;

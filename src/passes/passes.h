@@ -26,9 +26,11 @@ void in_body(const Node& node, const Work& work) {
 
 // Nodes whose results are known become constants: integer values told by shapes, and nodes with only constant
 // operands, which are executed. Precondition: infer_shapes. True when something was folded.
-// Weights in fewer bits that a node widens (a Cast of f16 or bf16 for a product or a table, a DequantizeLinear) stay as
-// they are unless `narrow_too`: passes and fusions that use them so come first.
-bool fold_constants(Graph&, bool narrow_too = false);
+// Weights that a node prepares for another which can do so itself: transposed for a product, or in fewer bits and
+// widened (a Cast of f16 or bf16 for a product or a table, a DequantizeLinear). They stay as they are while passes and
+// fusions that use them so are still to come: kNone. kTransposed folds the transposes.
+enum class FoldWeights { kNone, kTransposed, kAll };
+bool fold_constants(Graph&, FoldWeights);
 
 // An If whose condition is known becomes the nodes of the branch it takes. Precondition: infer_shapes. True when one
 // did.

@@ -44,7 +44,7 @@ void clean_up(Graph& graph) {
   for (TensorId t : graph.outputs) promised.emplace(graph.tensor(t).name, graph.info(t).shape);
   Graph clean = deep_copy(graph);
   try {
-    fold_constants(clean);
+    fold_constants(clean, FoldWeights::kTransposed);
     fold_batch_norm(clean);
     fold_pad(clean);
     simplify(clean);

@@ -35,7 +35,8 @@ _loaded = False
 
 
 def rule(*targets: Any) -> Callable[[_Function], _Function]:
-    """The decorated function translates these operators (OpOverloads, or Python functions on symbolic numbers)."""
+    """The decorated function translates these operators: OpOverloads, their names where they may not be loaded, or
+    Python functions on symbolic numbers."""
 
     def register(function: _Function) -> _Function:
         for target in targets:
@@ -53,7 +54,8 @@ def find_rule(target: Any) -> Rule | None:
         for module in _MODULES:
             importlib.import_module(f"ingot.torch.translate.rules.{module}")
         _loaded = True
-    return _RULES.get(target)
+    found = _RULES.get(target)
+    return _RULES.get(str(target)) if found is None else found
 
 
 def known_targets() -> list[Any]:
