@@ -88,6 +88,8 @@ class State:
             run, key = None, None
         if run is None:
             return self._find(family, key, spec, flat, args, kwargs)
+        if id(run) in self.captures:
+            self.captures.move_to_end(id(run))
         return run(flat, args, kwargs)
 
     def _find(self, family_key: Hashable, key: Any, spec: Any, flat: Flattener, args: Any, kwargs: Any) -> Any:
