@@ -1,5 +1,5 @@
-"""dist_info.py pyproject.toml FOLDER: writes the metadata that an installed package has beside it, for the package in the
-build folder: its name, its version and its entry points."""
+"""dist_info.py pyproject.toml FOLDER: writes the metadata that an installed package has beside it, for the package
+in the build folder: its name, its version and its entry points."""
 
 import sys
 import tomllib

@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +21,7 @@ from ingot._ingot import Cache, WeightWatch, content_hashes, kernels_compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +117,8 @@ CHILD = """
 import sys, torch, ingot, ingot.torch
 from ingot._ingot import kernels_compiled
 torch.manual_seed(3)
-model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.LayerNorm(512), torch.nn.Linear(512, 64)).eval()
+from torch import nn
+model = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 64)).eval()
 x = torch.ones(64, 256) / 16
 with torch.no_grad():
     fast = torch.compile(model, backend="ingot") if sys.argv[1] == "dynamo" else ingot.torch.compile(model)
@@ -237,7 +238,7 @@ def test_compiler_path(tmp_path: Path) -> None:
         ("kill -KILL $$", r"crashed \(SIGKILL\).*more memory"),
         ("echo 'the reason' >&2; exit 4", r"exit code 4: the reason"),
         ("exit 0", "wrote no library"),
-        ("echo rubbish > model.so; cp model.so \"$4\"", "model.so|library|ELF"),
+        ('echo rubbish > model.so; cp model.so "$4"', "model.so|library|ELF"),
         ("sleep 60", "took more than 1 seconds"),
     ],
 )

@@ -61,7 +61,9 @@ class Named(NamedTuple):
 
 
 class Structures(nn.Module):  # type: ignore[misc]
-    def forward(self, pair: Pair, items: list[torch.Tensor], *, table: dict[str, Any], mode: str = "add") -> dict[str, Any]:
+    def forward(
+        self, pair: Pair, items: list[torch.Tensor], *, table: dict[str, Any], mode: str = "add"
+    ) -> dict[str, Any]:
         total = pair.a + sum(items) if mode == "add" else pair.a * items[0]
         return {
             "pair": Pair(total * 2, (table["x"] - 1, mode)),
@@ -252,7 +254,7 @@ def test_errors_are_those_of_the_model() -> None:
         fast(torch.ones(2, 5))
     with pytest.raises(TypeError, match="unexpected keyword"):
         fast(torch.ones(2, 6), nothing=1)
-    with pytest.raises(ingot.InvalidInputError, match="torch.nn.Module"):
+    with pytest.raises(ingot.InvalidInputError, match=r"torch\.nn\.Module"):
         ingot.torch.compile(lambda x: x)
 
 
@@ -281,7 +283,8 @@ def test_lru_of_captures() -> None:
 
 
 def test_intercept_forward(capfd: pytest.CaptureFixture[str]) -> None:
-    model, seen = Net().eval(), []
+    model = Net().eval()
+    seen: list[dict[str, Any]] = []
     x = torch.tensor([[0.0, -1.0, 2.0, float("nan"), 0.5, 1.0]])
     expected = model(x)
     with intercept_forward(model, hook=seen.append):

@@ -35,7 +35,8 @@ def intercepted(graph: torch.fx.GraphModule, run: Callable[..., Any], hook: Any)
         show("compiled graph", {name: args[i] for i, name in shown}, hook)
         return run(*args)
 
-    return torch._dynamo.disable(call)
+    shown_call: Callable[..., Any] = torch._dynamo.disable(call)
+    return shown_call
 
 
 def argument_name(placeholder: torch.fx.Node) -> str:

@@ -16,13 +16,12 @@ from ingot.torch.tree import Builder, Flattener, Spec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ingot.torch.compiled import CompiledGraph
     from ingot.torch.options import Options
 
 
 class FlatModule(torch.nn.Module):  # type: ignore[misc]
-    """The module as a function of tensors. Numbers that may vary come as the sizes of empty tensors, so that they can be
-    symbolic like any size."""
+    """The module as a function of tensors. Numbers that may vary come as the sizes of empty tensors, so that they can
+    be symbolic like any size."""
 
     def __init__(
         self,
@@ -93,10 +92,10 @@ class Capture:
             1 for _ in self.flat.named_buffers(remove_duplicate=False)
         )
         with tracing(TracingContext(mode)), as_if_compiling():
-            self.run, self.graphs = lower(self.flat, fakes, options, first_weights=own)
+            run, graphs = lower(self.flat, fakes, options, first_weights=own)
+            self.run, self.graphs = run, graphs
             self._guards = environment.produce_guards_expression(fakes)
         self._environment = environment
-        self.graphs: list[CompiledGraph]
 
     def carriers(self, literals: Sequence[Any]) -> list[torch.Tensor]:
         return [torch.empty(literals[i], 0) for i in self.numbers]

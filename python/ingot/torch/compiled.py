@@ -45,7 +45,9 @@ class BlockModule(torch.nn.Module):  # type: ignore[misc]
 class Binding:
     """The sessions of a graph for certain weights, and a function that runs it with them."""
 
-    def __init__(self, watch: WeightWatch | None, shapes: list[tuple[int, ...]] | None, run: Callable[[list[Any]], Any]):
+    def __init__(
+        self, watch: WeightWatch | None, shapes: list[tuple[int, ...]] | None, run: Callable[[list[Any]], Any]
+    ):
         self.watch, self.shapes, self.run = watch, shapes, run
         self.sessions: dict[str, Session] = {}
         self.alive: list[torch.Tensor] = []  # the memory of watched weights must not be given to others
@@ -171,7 +173,8 @@ class CompiledGraph:
             if self.options.elsewhere:
                 raise
             whole_fallback(f"a block of {len(block.graph.nodes)} nodes", error, strict=self.options.strict)
-            return torch.fx.GraphModule(self.module, block.graph)
+            in_eager: Callable[..., Any] = torch.fx.GraphModule(self.module, block.graph)
+            return in_eager
 
     def _count_weights(self, binding: Binding) -> None:
         self.report.weights = len(binding.alive)
@@ -232,10 +235,14 @@ def is_dynamic(value: Any) -> bool:
 
 
 def operator_name(node: torch.fx.Node) -> str:
-    return str(node.target) if isinstance(node.target, torch._ops.OpOverload) else getattr(node.target, "__name__", str(node.target))
+    return (
+        str(node.target)
+        if isinstance(node.target, torch._ops.OpOverload)
+        else getattr(node.target, "__name__", str(node.target))
+    )
 
 
 def is_named(operator: str, wanted: str) -> bool:
-    """"aten.gelu" and "gelu" name all overloads, "aten.gelu.default" one."""
+    """ "aten.gelu" and "gelu" name all overloads, "aten.gelu.default" one."""
     parts = operator.split(".")
     return wanted in (operator, ".".join(parts[:2]), parts[1] if len(parts) > 1 else operator)

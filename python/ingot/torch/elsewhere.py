@@ -49,7 +49,9 @@ def compile_elsewhere(
 
 
 def where(options: Options) -> str:
-    return f"in the image '{options.compiler_image_name}'" if options.compiler_image_name else f"'{options.compiler_path}'"
+    return (
+        f"in the image '{options.compiler_image_name}'" if options.compiler_image_name else f"'{options.compiler_path}'"
+    )
 
 
 def command(model: Path, library: Path, options: Options, shapes: Mapping[str, Sequence[int]]) -> list[str]:
@@ -69,7 +71,8 @@ def command(model: Path, library: Path, options: Options, shapes: Mapping[str, S
     engine = shutil.which(options.container_engine)
     if engine is None:
         raise InvalidInputError(
-            f"container_engine '{options.container_engine}' is not installed", "install docker or podman, or give its path"
+            f"container_engine '{options.container_engine}' is not installed",
+            "install docker or podman, or give its path",
         )
     folder = str(model.parent)
     # The same path on both sides: it is also right when this process is in a container and the engine is the host's.
@@ -115,7 +118,7 @@ def run(words: list[str], options: Options) -> None:
                 process.communicate()
                 if isinstance(error, subprocess.TimeoutExpired):
                     raise UnsupportedError(
-                        f"the compiler {where(options)} took more than {options.compiler_timeout:g} seconds and was ended",
+                        f"the compiler {where(options)} took more than {options.compiler_timeout:g} seconds: ended",
                         "give it more time with compiler_timeout",
                     ) from None
                 raise

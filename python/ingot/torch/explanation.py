@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def explain(model: Callable[..., Any], *args: Any, ingot_options: dict[str, Any] | None = None, **kwargs: Any) -> Report:
+def explain(
+    model: Callable[..., Any], *args: Any, ingot_options: dict[str, Any] | None = None, **kwargs: Any
+) -> Report:
     """Compiles and runs the model once with these arguments and reports: graphs and graph breaks, what Ingot runs, what
     stays in eager and why. The model's own compiled code, if any, is left as it is."""
     from torch._dynamo.utils import counters

@@ -127,7 +127,7 @@ class Interception:
 def intercept_forward(
     model: torch.nn.Module, hook: Callable[..., Any] | None = None, names: Sequence[str] | None = None
 ) -> Interception:
-    """Every call of model.forward prints a summary of its arguments to stderr, calls hook(**arguments by name as a dict)
+    """Every call of model.forward prints a summary of its arguments to stderr, calls hook(dict of arguments by name)
     and then runs the original forward. names: only these arguments. It stays until remove(), or until the `with`
     ends. Methods that call forward, such as generate(), are seen too."""
     if not isinstance(model, torch.nn.Module):

@@ -35,7 +35,9 @@ class Symbols:
 
 def graph_text(graph: torch.fx.Graph) -> str:
     """The graph with everything that decides what it computes, and no names that do not."""
-    symbols, numbers, lines = Symbols(), {}, []
+    symbols = Symbols()
+    numbers: dict[torch.fx.Node, int] = {}
+    lines = []
 
     def value(item: Any) -> str:
         if isinstance(item, torch.fx.Node):
@@ -86,7 +88,6 @@ def session_key(graph: torch.fx.Graph, constants: Mapping[str, torch.Tensor], op
 def option_text(options: Options) -> str:
     """Those options that change what is compiled."""
     flags = options.flags
-    return repr(
-        (flags.opt_level, flags.march, flags.threads, sorted(flags.patterns.items()), options.precision, options.tag)
-        + (options.compiler_path, options.compiler_image_name, options.cache_dir)
-    )
+    compiler = (flags.opt_level, flags.march, flags.threads, sorted(flags.patterns.items()))
+    where = (options.compiler_path, options.compiler_image_name, options.cache_dir)
+    return repr((compiler, options.precision, options.tag, where))

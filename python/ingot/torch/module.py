@@ -45,7 +45,7 @@ class Family:
     def dims_for(self, leaves: list[torch.Tensor], dynamic: bool | None) -> list[set[int]]:
         if dynamic is False:
             return [set() for _ in leaves]
-        marked = [getattr(leaf, "_dynamo_dynamic_indices", set()) for leaf in leaves]
+        marked: list[set[int]] = [getattr(leaf, "_dynamo_dynamic_indices", set()) for leaf in leaves]
         return [
             {d for d in (free | set(more)) if leaf.shape[d] > 1}
             for leaf, free, more in zip(leaves, self.dims, marked, strict=True)
@@ -74,14 +74,18 @@ class State:
         if torch.compiler.is_compiling():
             return self.original(*args, **kwargs)
         if self.options.intercept:
-            show(f"{type(self.module).__name__}.forward", name_arguments(self.original, args, kwargs), self.options.intercept)
+            show(
+                f"{type(self.module).__name__}.forward",
+                name_arguments(self.original, args, kwargs),
+                self.options.intercept,
+            )
         flat = Flattener()
         spec = flat.flatten((args, tuple(kwargs.items())))
         leaves, literals = flat.leaves, flat.literals
         if self.watch is None or not self.watch.same():
             self._forget()
         family = (spec, *map(leaf_key, leaves), aliases(leaves), self._mode())
-        key = (family, *[leaf.shape for leaf in leaves], *literals)
+        key: Any = (family, *[leaf.shape for leaf in leaves], *literals)
         try:
             run = self.remembered.get(key)
         except TypeError:  # a literal that cannot be hashed, such as a slice
@@ -96,7 +100,8 @@ class State:
         leaves, literals = flat.leaves, flat.literals
         with self.lock:
             capture = next(
-                (c for f, c in reversed(self.captures.values()) if f == family_key and c.accepts(leaves, literals)), None
+                (c for f, c in reversed(self.captures.values()) if f == family_key and c.accepts(leaves, literals)),
+                None,
             )
             if capture is None:
                 try:
@@ -118,7 +123,12 @@ class State:
         grad = torch.is_grad_enabled()
         with torch.inference_mode(False), torch.set_grad_enabled(grad):
             made = Capture(
-                self.module, self.original, (spec, leaves, literals), family.dims_for(leaves, dynamic), numbers, self.options
+                self.module,
+                self.original,
+                (spec, leaves, literals),
+                family.dims_for(leaves, dynamic),
+                numbers,
+                self.options,
             )
         self.captures[id(made)] = (family_key, made)
         while len(self.captures) > max(self.options.cache_size, 1):
@@ -166,7 +176,9 @@ def aliases(leaves: list[torch.Tensor]) -> Hashable:
     if len(leaves) < 2:
         return ()
     places: dict[int, int] = {}
-    shared = [places.setdefault(leaf.data_ptr() or -i - 1, i) for i, leaf in enumerate(leaves) if leaf.layout is torch.strided]
+    shared = [
+        places.setdefault(leaf.data_ptr() or -i - 1, i) for i, leaf in enumerate(leaves) if leaf.layout is torch.strided
+    ]
     return tuple(shared) if len(places) < len(shared) else ()
 
 
@@ -188,9 +200,9 @@ def watch_module(module: torch.nn.Module) -> ObjectWatch:
 
 
 class IngotModule(torch.nn.Module):  # type: ignore[misc]
-    """`IngotModule(mod, **options)`: mod, compiled. The result is of a class derived from mod's and shares all its state
-    with it: parameters, buffers, submodules, attributes, hooks, training or evaluation. Methods that call the module,
-    such as generate(), run compiled."""
+    """`IngotModule(mod, **options)`: mod, compiled. The result is of a class derived from mod's and shares all its
+    state with it: parameters, buffers, submodules, attributes, hooks, training or evaluation. Methods that call the
+    module, such as generate(), run compiled."""
 
     __slots__ = ("_ingot",)
 
@@ -203,7 +215,8 @@ class IngotModule(torch.nn.Module):  # type: ignore[misc]
         if isinstance(module, IngotModule):
             module = module._ingot.module
         chosen = read_options(options)
-        made = torch.nn.Module.__new__(derived_class(type(module)))
+        kind: Any = type(module)
+        made: IngotModule = torch.nn.Module.__new__(derived_class(kind))
         object.__setattr__(made, "__dict__", module.__dict__)
         forward = module.forward
         object.__setattr__(made, "_ingot", State(module, forward, chosen, options))
@@ -215,7 +228,7 @@ class IngotModule(torch.nn.Module):  # type: ignore[misc]
     @property
     def forward(self) -> Callable[..., Any]:
         """The compiled forward, with the signature of the original."""
-        state = self._ingot
+        state: State = self._ingot
         return state.override or state.compiled
 
     @forward.setter
@@ -241,7 +254,7 @@ class IngotModule(torch.nn.Module):  # type: ignore[misc]
 
 
 @functools.cache
-def derived_class(cls: type) -> type:
+def derived_class(cls: Any) -> type:
     return type(f"Ingot{cls.__name__}", (IngotModule, cls), {"__module__": __name__, "__slots__": ()})
 
 

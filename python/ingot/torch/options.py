@@ -1,4 +1,4 @@
-"""The options of both forms, `torch.compile(..., backend="ingot", options={...})` and `ingot.torch.compile(mod, ...)`."""
+"""The options of both forms: `torch.compile(..., backend="ingot", options={...})`, `ingot.torch.compile(mod, ...)`."""
 
 from __future__ import annotations
 
@@ -169,13 +169,14 @@ def read_options(given: Mapping[str, Any] | None) -> Options:
     for name in given:
         if name not in READERS:
             raise InvalidInputError(
-                f"there is no option '{name}'", nearest(str(name), list(READERS)) + "the options are " + ", ".join(READERS)
+                f"there is no option '{name}'",
+                nearest(str(name), list(READERS)) + "the options are " + ", ".join(READERS),
             )
     options = Options(**{name: READERS[name](name, value) for name, value in given.items()})
     if options.compiler_path and options.compiler_image_name:
         raise InvalidInputError(
             "both compiler_path and compiler_image_name are given",
-            "the compiler is either a program of this machine or in a container; inside an image it is found by its name",
+            "the compiler is either a program of this machine or the `ingot` of an image",
         )
     if not all(c.isalnum() or c in "._-" for c in options.tag):
         raise wrong("tag", options.tag, "letters, digits, dots, dashes and underscores: it is part of file names")
@@ -204,7 +205,8 @@ def read_flags(given: str) -> CompileFlags:
             equals = value
         if name not in known:
             raise InvalidInputError(
-                f"compile_options: there is no flag '{name}'", nearest(name, known) + "the flags are " + ", ".join(known)
+                f"compile_options: there is no flag '{name}'",
+                nearest(name, known) + "the flags are " + ", ".join(known),
             )
         if not equals:
             if not left:

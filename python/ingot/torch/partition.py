@@ -40,7 +40,9 @@ class Block:
     inputs: list[Node]  # nodes of the whole graph, one per placeholder of `graph`
     outputs: list[Node]  # nodes of the whole graph
     weights: dict[str, int] = field(default_factory=dict)  # placeholder of `graph` -> argument of the whole graph
-    attributes: dict[str, torch.Tensor] = field(default_factory=dict)  # placeholder -> tensor that the whole graph holds
+    attributes: dict[str, torch.Tensor] = field(
+        default_factory=dict
+    )  # placeholder -> tensor that the whole graph holds
 
 
 @dataclass
@@ -103,7 +105,7 @@ def partition(
 
 
 def shared_results(graph: Graph) -> list[Node]:
-    """Views that lead to results which share memory with other results: made again from these, so that they still do."""
+    """Views that lead to results which share memory with others: made again from these, so that they still do."""
     (output,) = graph.find_nodes(op="output")
     by_memory: dict[int, set[Node]] = {}
     for node in output.all_input_nodes:

@@ -16,7 +16,20 @@ import torch
 TENSOR = "tensor"
 LITERAL = "literal"
 # Values that are compared as they are; anything unknown is compared by identity.
-LITERALS = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device, torch.Size, torch.layout, slice)
+LITERALS = (
+    int,
+    float,
+    bool,
+    str,
+    bytes,
+    complex,
+    type(None),
+    torch.dtype,
+    torch.device,
+    torch.Size,
+    torch.layout,
+    slice,
+)
 MAX_DEPTH = 12
 
 Spec = Any
@@ -156,11 +169,12 @@ class Builder:
         target.update(values)
 
 
-def make_dict(cls: type, values: dict[Any, Any]) -> Any:
+def make_dict(cls: Any, values: dict[Any, Any]) -> Any:
     if cls is dict:
         return values
     if dataclasses.is_dataclass(cls):  # ModelOutput
-        return cls(**values)
+        make: Any = cls
+        return make(**values)
     if cls is OrderedDict:
         return OrderedDict(values)
     made = cls.__new__(cls)
