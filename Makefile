@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
 .PHONY: help setup configure build demo test test-cpp test-python bench torch-zoo accuracy export-matrix lint format \
-	conformance exhaustive fuzz wheel clean
+	conformance exhaustive fuzz container-test wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -77,6 +77,9 @@ exhaustive: build ## the slow tests too: every value, every shape (C++ and Pytho
 
 fuzz: build ## hostile models and IR under sanitizers; SECONDS_EACH=600 for longer
 	@scripts/fuzz.sh $(BUILD) $(SECONDS_EACH)
+
+container-test: build ## the compiler in a real container (podman and runc from Debian)
+	@scripts/container_test.sh $(BUILD)
 
 wheel: setup ## dist/ingot-*.whl
 	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .

@@ -8,7 +8,8 @@ graph.emit("model.so")
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from ingot._ingot import VERSION, FusionEntry, Graph, Node, Port, open_model
 from ingot.errors import (
@@ -52,6 +53,7 @@ __all__ = [
     "finish_export",
     "load",
     "quantize_onnx",
+    "torch",
 ]
 
 # What needs PyTorch is loaded when it is first asked for.
@@ -74,6 +76,13 @@ def __getattr__(name: str) -> Any:
         if error.name != "torch":
             raise
         raise UnsupportedError(f"ingot.{name} needs PyTorch", "pip install torch") from None
+
+
+def __getattr__(name: str) -> Any:
+    """ingot.torch is there without an import of its own, but torch is imported only when it is asked for."""
+    if name == "torch":
+        return importlib.import_module("ingot.torch")
+    raise AttributeError(f"module 'ingot' has no attribute '{name}'")
 
 
 def compile(

@@ -16,6 +16,7 @@ struct CompileOptions {
   int opt_level = 3;                                   // 0: no clean-up, no fusions, no specialised kernels
   std::string march = "native";                        // or a level's name (runtime/kernel_table.h)
   std::map<std::string, std::vector<int64_t>> shapes;  // fix the shape of inputs (-1 leaves a dim free)
+  std::string cache_dir;                               // the folder of the disk cache; "": as compiler/cache.h says
 };
 
 // What each fusion did: for `ingot compile --explain`.

@@ -219,7 +219,10 @@ class Translator:
         if node.target is operator.getitem:
             if not isinstance(args[0], (list, tuple)):
                 raise Unsupported("an item of what is not a list of tensors")
-            return args[0][args[1]]
+            item = args[0][args[1]]
+            if isinstance(item, Unsupported):
+                raise item
+            return item
         self._check_results(node)
         writes = self.aliases.is_mutation(node)
         target = functional_target(node) if writes else node.target

@@ -31,17 +31,22 @@ def _layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Tensor:
-    weight = weight or _ones(e, shape, x.dtype)
-    return e.op("LayerNormalization", x, weight, bias, axis=-len(shape), epsilon=eps)
+    # Under autocast x is narrower than the weights; PyTorch computes in their type.
+    wide = (weight or bias or x).dtype
+    weight = weight or _ones(e, shape, wide)
+    y = e.op("LayerNormalization", e.cast(x, wide), weight, bias, axis=-len(shape), epsilon=eps)
+    return e.cast(y, x.dtype)
 
 
 @rule(aten.native_layer_norm.default)
 def _native_layer_norm(
     e: Emitter, x: Tensor, shape: Sequence[Size], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> list[Tensor]:
-    weight = weight or _ones(e, shape, x.dtype)
-    types = [out.dtype for out in e.out]
-    return e.ops("LayerNormalization", [x, weight, bias], types, axis=-len(shape), epsilon=eps)
+    wide = (weight or bias or x).dtype
+    weight = weight or _ones(e, shape, wide)
+    types = [wide, *(out.dtype for out in e.out[1:])]
+    y, *statistics = e.ops("LayerNormalization", [e.cast(x, wide), weight, bias], types, axis=-len(shape), epsilon=eps)
+    return [e.cast(Tensor(y.name, wide, x.shape), x.dtype), *statistics]
 
 
 @rule(aten.rms_norm.default)
