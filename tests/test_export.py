@@ -156,6 +156,20 @@ def test_floats(dtype: str, tolerance: float, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, atol=tolerance * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("name", ["eager dynamic Linear, x86", "BERT classifier, eager dynamic", "ViT, eager dynamic"])
+def test_seven_bits_as_pytorch_has_them(name: str, tmp_path: Path) -> None:
+    made = int8_sources.build(name)
+    fields = {"dtype": "int8", "example_inputs": made.inputs, "dynamic_axes": made.dynamic_axes}
+    results = []
+    for quant_format in FORMATS:
+        path = tmp_path / f"{quant_format}.onnx"
+        report = model_of(made).export(path, quant_format=quant_format, keep_reduce_range=True, **fields)
+        assert report.worst("Ingot and PyTorch's int8 kernels") <= 1.01, str(report)  # type: ignore[operator]
+        results.append(run(path, made.inputs))
+    for qdq, qlinear in zip(*results, strict=True):
+        np.testing.assert_array_equal(qdq, qlinear)
+
+
 def test_keyword_arguments_and_nested_results(tmp_path: Path) -> None:
     class Nested(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:

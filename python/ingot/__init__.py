@@ -25,7 +25,6 @@ from ingot.quantization import ConversionReport, QuantizationReport, convert, fi
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     from ingot.exporter import ExportReport, Model, Torch2ONNXConfig, export
 
@@ -66,23 +65,16 @@ _NEEDS_TORCH = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NEEDS_TORCH:
+    if name != "torch" and name not in _NEEDS_TORCH:
         raise AttributeError(f"module 'ingot' has no attribute '{name}'")
-    import importlib
-
     try:
+        if name == "torch":
+            return importlib.import_module("ingot.torch")
         return getattr(importlib.import_module(_NEEDS_TORCH[name]), name)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise UnsupportedError(f"ingot.{name} needs PyTorch", "pip install torch") from None
-
-
-def __getattr__(name: str) -> Any:
-    """ingot.torch is there without an import of its own, but torch is imported only when it is asked for."""
-    if name == "torch":
-        return importlib.import_module("ingot.torch")
-    raise AttributeError(f"module 'ingot' has no attribute '{name}'")
 
 
 def compile(

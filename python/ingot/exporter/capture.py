@@ -91,15 +91,16 @@ def _names_of(model: Any, flat: list[tuple[Any, Any]]) -> tuple[str, ...]:
 class _Flat(nn.Module):  # type: ignore[misc]
     """The module with tensors in and tensors out, computed under the reference mode."""
 
-    def __init__(self, model: nn.Module, call: Call, paths: list[str]) -> None:
+    def __init__(self, model: nn.Module, call: Call, paths: list[str], keep_reduce_range: bool) -> None:
         super().__init__()
+        self._keep_reduce_range = keep_reduce_range
         self.model = model
         self._call = call
         self._paths = paths
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         args, kwargs = self._call.arguments(tensors)
-        with ReferenceMode():
+        with ReferenceMode(self._keep_reduce_range):
             result = self.model(*args, **kwargs)
         flat, _ = pytree.tree_flatten_with_path(result)
         found = [(path, value) for path, value in flat if isinstance(value, Tensor)]
@@ -125,10 +126,11 @@ def capture(
     *,
     output_names: Sequence[str] | None = None,
     dynamic_axes: DynamicAxes | None = None,
+    keep_reduce_range: bool = False,
 ) -> Captured:
     axes = _axes_of(call, dynamic_axes or {}, output_names)
     paths: list[str] = []
-    flat = _Flat(unpacked(model), call, paths)
+    flat = _Flat(unpacked(model), call, paths, keep_reduce_range)
     tensors = _enlarged(call, axes)
     shapes = tuple(dict.fromkeys(axes.get(name, {}), Dim.AUTO) or None for name in call.names)
     try:

@@ -49,6 +49,8 @@ class Torch2ONNXConfig:
     weight_type      s8 or u8; None: as the model has them
     per_channel      None: as the model has them; True, False: quantized anew, with a scale for each channel or not
     recipe           of biases: int32_bias, fp32_bias, fp32_bias_qdq (fp32, and the result of the product quantized)
+    keep_reduce_range  dynamic activations in 7 bits where PyTorch's x86 kernels have them, with QuantizeLinear; else in 8
+                     bits with DynamicQuantizeLinear
     external_data    weights in a file beside the model; always so above 2 GB
     verify           check the file, run it in Ingot and onnxruntime, compare with PyTorch
     """
@@ -63,6 +65,7 @@ class Torch2ONNXConfig:
     weight_type: str | None = None
     per_channel: bool | None = None
     recipe: str = "int32_bias"
+    keep_reduce_range: bool = False
     external_data: bool = False
     verify: bool = True
 
@@ -78,7 +81,7 @@ class Torch2ONNXConfig:
             raise InvalidInputError(f"opset_version: {self.opset_version!r} is no integer")
         if not OLDEST_OPSET <= self.opset_version <= NEWEST_OPSET:
             raise InvalidInputError(f"opset_version: {self.opset_version} is not in {OLDEST_OPSET} to {NEWEST_OPSET}")
-        for field in ("external_data", "verify"):
+        for field in ("keep_reduce_range", "external_data", "verify"):
             if not isinstance(getattr(self, field), bool):
                 raise InvalidInputError(f"{field}: {getattr(self, field)!r} is neither True nor False")
         if self.per_channel is not None and not isinstance(self.per_channel, bool):

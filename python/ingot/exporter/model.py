@@ -100,7 +100,13 @@ def _export(model: Model, target: Path, config: Torch2ONNXConfig) -> ExportRepor
         report.quant_format = config.quant_format
     call, axes = model.interface(config)
     with _timed(report, "trace"):
-        captured = capture(model.module, call, output_names=config.output_names, dynamic_axes=axes)
+        captured = capture(
+            model.module,
+            call,
+            output_names=config.output_names,
+            dynamic_axes=axes,
+            keep_reduce_range=config.keep_reduce_range,
+        )
     constants = constants_of(captured)
     if config.per_channel is not None and config.dtype == "int8":
         constants = with_granularity(captured.program, constants, config.per_channel)

@@ -57,8 +57,9 @@ def name_of(func: Any) -> str:
 
 
 class ReferenceMode(TorchFunctionMode):  # type: ignore[misc]
-    def __init__(self) -> None:
+    def __init__(self, keep_reduce_range: bool = False) -> None:
         super().__init__()
+        self.keep_reduce_range = keep_reduce_range
         self._grids: Any = WeakIdKeyDictionary()
         self.measured: Any = WeakIdKeyDictionary()  # scale -> (tensor, its integers); see dynamic.py
 
