@@ -156,6 +156,18 @@ def test_floats(dtype: str, tolerance: float, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, atol=tolerance * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("name", ["eager static, x86", "eager dynamic LSTM, GRU", "FX QAT, converted", "PT2E dynamic"])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_floats_of_a_quantized_model(name: str, dtype: str, tmp_path: Path) -> None:
+    made = int8_sources.build(name)
+    model_of(made).export(tmp_path / "m.onnx", dtype=dtype, example_inputs=made.inputs)
+    assert not {op for op in operators(tmp_path / "m.onnx") if "Quantize" in op or "Integer" in op}
+    wanted = made.model(made.inputs)
+    values = wanted if isinstance(wanted, tuple) else [wanted]
+    for found, value in zip(run(tmp_path / "m.onnx", made.inputs), values, strict=True):
+        assert np.abs(found - value.detach().numpy()).max() < 0.1 * np.abs(found).max()
+
+
 @pytest.mark.parametrize("name", ["eager dynamic Linear, x86", "BERT classifier, eager dynamic", "ViT, eager dynamic"])
 def test_seven_bits_as_pytorch_has_them(name: str, tmp_path: Path) -> None:
     made = int8_sources.build(name)

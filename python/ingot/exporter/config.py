@@ -49,7 +49,8 @@ class Torch2ONNXConfig:
     weight_type      s8 or u8; None: as the model has them
     per_channel      None: as the model has them; True, False: quantized anew, with a scale for each channel or not
     recipe           of biases: int32_bias, fp32_bias, fp32_bias_qdq (fp32, and the result of the product quantized)
-    keep_reduce_range  dynamic activations in 7 bits where PyTorch's x86 kernels have them, with QuantizeLinear; else in 8
+    keep_reduce_range
+                     dynamic activations in 7 bits where PyTorch's x86 kernels have them, with QuantizeLinear; else in 8
                      bits with DynamicQuantizeLinear
     external_data    weights in a file beside the model; always so above 2 GB
     verify           check the file, run it in Ingot and onnxruntime, compare with PyTorch
