@@ -16,7 +16,8 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
-.PHONY: help setup configure build demo mrpc test test-cpp test-python bench accuracy lint format conformance exhaustive fuzz wheel clean
+.PHONY: help setup configure build demo mrpc test test-cpp test-python bench torch-zoo accuracy export-matrix lint format \
+	conformance exhaustive fuzz container-test wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -55,8 +56,14 @@ test-python: build
 bench: build ## speed beside onnxruntime and OpenVINO; ARGS="--models minilm --threads 1"
 	@$(PY) bench/bench.py $(ARGS)
 
+torch-zoo: build ## many PyTorch architectures, captured with free dims and run beside PyTorch; ARGS="--models bert,swin"
+	@$(PY) bench/torch_zoo.py $(ARGS)
+
 accuracy: build ## what 8 bits cost a real model, beside onnxruntime
 	@$(PY) bench/accuracy.py
+
+export-matrix: build ## every kind of quantized PyTorch model as ONNX: writes the table of docs/export.md
+	@$(PY) scripts/export_matrix.py $(ARGS)
 
 lint: build ## clang-format, clang-tidy on what changed, ruff, mypy
 	@scripts/lint.sh $(BUILD)
@@ -73,6 +80,9 @@ exhaustive: build ## the slow tests too: every value, every shape (C++ and Pytho
 
 fuzz: build ## hostile models and IR under sanitizers; SECONDS_EACH=600 for longer
 	@scripts/fuzz.sh $(BUILD) $(SECONDS_EACH)
+
+container-test: build ## the compiler in a real container (podman and runc from Debian)
+	@scripts/container_test.sh $(BUILD)
 
 wheel: setup ## dist/ingot-*.whl
 	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .

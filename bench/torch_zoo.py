@@ -54,7 +54,11 @@ HEADER = ["model", "nodes", "capture s", "translate s", "compile s", "difference
 def quiet() -> Any:
     """Exporters and configs say much that nobody asked for."""
     logging.disable(logging.WARNING)
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         yield
     logging.disable(logging.NOTSET)
@@ -85,7 +89,7 @@ def difference(found: list[Any], wanted: list[Any]) -> float:
             continue
         assert a.shape == b.shape and a.dtype == b.dtype, f"{a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"
         if b.numel():
-            scale = b.double().abs().max().clamp_min(1e-6)
+            scale = b.double().abs().max().clamp_min(1e-30)
             worst = max(worst, float((a.double() - b.double()).abs().max() / scale))
     return worst
 

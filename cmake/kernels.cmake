@@ -21,9 +21,13 @@ function(ingot_kernels folder)
       set(bc ${out}/${isa}/${stem}.bc)
       set(obj ${out}/${isa}/${stem}.o)
       set(compile ${INGOT_CCACHE} ${CMAKE_CXX_COMPILER} ${flags} -march=x86-64-${isa})
+      set(beyond "")
+      if("${isa}/${stem}" STREQUAL "v3/gemm_i8")  # code for x86-64-v3+vnni is made from this bitcode
+        set(beyond -mavxvnni)
+      endif()
       if(NOT stem STREQUAL "interpreter")
         add_custom_command(OUTPUT ${bc} DEPENDS ${source} ${headers} VERBATIM
-          COMMAND ${compile} -O1 -Xclang -disable-llvm-passes -emit-llvm -c ${source} -o ${bc}
+          COMMAND ${compile} ${beyond} -O1 -Xclang -disable-llvm-passes -emit-llvm -c ${source} -o ${bc}
           COMMENT "bitcode ${isa} ${stem}")
         list(APPEND bitcode ${bc})
       endif()

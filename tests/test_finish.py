@@ -270,6 +270,18 @@ def test_signed_activations_and_opset(save: Save, tmp_path: Path) -> None:
     assert onnx.load(tmp_path / "qlinear.onnx").opset_import[0].version == 13
 
 
+@pytest.mark.parametrize("ends", ["rounded", "fp32"])
+def test_signed_activations_of_convolutions(save: Save, tmp_path: Path, ends: str) -> None:
+    m = Marked()
+    x = m.activation("x", 0.02, -3, np.int8)
+    m.add("Conv", [x, m.weight("w", 6, 3, 3, 3, axis=0), m.bias("b", 6)], "c", name="conv")
+    out = m.activation("c", 0.1, 5, np.int8) if ends == "rounded" else "c"
+    model = m.model([("x", FLOAT, ["n", 3, 8, 8])], [(out, FLOAT, ["n", 6, 6, 6])])
+    given = {"x": np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)}
+    reports = finished(save, tmp_path, model, given, 0.1 if ends == "rounded" else 1e-5)
+    assert forms(reports["qlinear"]) == {"conv": "QLinearConv" if ends == "rounded" else "ConvInteger"}
+
+
 def test_quantized_constants_of_float_files(save: Save, tmp_path: Path) -> None:
     """A weight that is rounded where it stands, as quantization-aware training leaves it, becomes integers."""
     m = Marked()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,18 +90,105 @@ CONVOLUTIONS = [
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda c: "x".join(map(str, c["w"])))
 @pytest.mark.parametrize("x_type", BYTE_TYPES)
 @pytest.mark.parametrize("w_type", BYTE_TYPES)
-def test_conv_integer_is_exact(case: dict[str, Any], x_type: Any, w_type: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("constant", [True, False])
+def test_conv_integer_is_exact(case: dict[str, Any], x_type: Any, w_type: Any, constant: bool, tmp_path: Path) -> None:
     attributes = {name: value for name, value in case.items() if name not in "xw"}
     x, w = whole_range(case["x"], x_type), whole_range(case["w"], w_type)
     x_zero, w_zero = whole_range((), x_type), whole_range((w.shape[0],), w_type)
     node = helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["y"], **attributes)
-    y = run(model_of([node], {"x": x}, "y", {"w": w, "xz": x_zero, "wz": w_zero}), {"x": x}, tmp_path)
+    inputs = {"x": x} if constant else {"x": x, "w": w}
+    constants = {name: v for name, v in {"w": w, "xz": x_zero, "wz": w_zero}.items() if name not in inputs}
+    y = run(model_of([node], inputs, "y", constants), inputs, tmp_path)
     # The same in double, which is exact here; padding is with the zero point, so with 0 of the centred image.
     centred = w.astype(np.float64) - w_zero.astype(np.float64).reshape(-1, *[1] * (w.ndim - 1))
     plain = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
     image = x.astype(np.float64) - float(x_zero)
     expected = run(model_of([plain], {"x": image}, "y", {"w": centred}), {"x": image}, tmp_path)
     np.testing.assert_array_equal(y, expected.astype(np.int32))
+
+
+TRANSPOSED_CONVOLUTIONS = [
+    {"x": (2, 16, 7, 9), "w": (16, 12, 3, 3), "strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
+    {"x": (1, 8, 5, 5), "w": (8, 5, 2, 2), "group": 2, "strides": [2, 2]},
+    {"x": (1, 33, 20), "w": (33, 7, 4), "dilations": [2], "pads": [1, 2]},
+    {"x": (1, 6, 4, 3, 5), "w": (6, 4, 3, 2, 2), "strides": [1, 2, 2]},
+    {"x": (1, 300, 3, 3), "w": (300, 20, 3, 3)},
+]
+
+
+@pytest.mark.parametrize("case", TRANSPOSED_CONVOLUTIONS, ids=lambda c: "x".join(map(str, c["w"])))
+@pytest.mark.parametrize("x_type", BYTE_TYPES)
+@pytest.mark.parametrize("w_type", BYTE_TYPES)
+@pytest.mark.parametrize("constant", [True, False])
+def test_transposed_convolution_is_exact(
+    case: dict[str, Any], x_type: Any, w_type: Any, constant: bool, tmp_path: Path
+) -> None:
+    attributes = {name: value for name, value in case.items() if name not in "xw"}
+    x, w = whole_range(case["x"], x_type), whole_range(case["w"], w_type)
+    x_zero, w_zero = whole_range((), x_type), whole_range((), w_type)
+    per_channel = "group" not in case and w_type == np.int8
+    channels = w.shape[1] * case.get("group", 1)
+    w_scale = (2.0 ** RANDOM.integers(-3, 3, w.shape[1] if per_channel else ())).astype(np.float32)
+    if per_channel:
+        w_zero = np.zeros(w.shape[1], w_type)
+    bias = RANDOM.integers(-1000, 1000, channels).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"], axis=1),
+        helper.make_node("ConvTranspose", ["xf", "wf", "b"], ["y"], **attributes),
+    ]
+    operands = {"w": w, "xs": np.float32(0.5), "xz": x_zero, "ws": w_scale, "wz": w_zero, "b": bias}
+    inputs = {"x": x} if constant else {"x": x, "w": w}
+    constants = {name: v for name, v in operands.items() if name not in inputs}
+    model = model_of(nodes, inputs, "y", constants)
+    y = run(model, inputs, tmp_path)
+    assert "ConvTransposeInteger" in ingot.compile(tmp_path / "model.onnx").yaml
+    spread = [-1, *[1] * (x.ndim - 2)]
+    plain = helper.make_node("ConvTranspose", ["x", "w"], ["y"], **attributes)
+    centred = {"x": x.astype(np.float64) - float(x_zero), "w": w - w_zero.astype(np.float64).reshape(1, *spread)}
+    sums = run(model_of([plain], {"x": centred["x"]}, "y", {"w": centred["w"]}), {"x": centred["x"]}, tmp_path)
+    scale = 0.5 * (w_scale if per_channel else np.full(channels, w_scale))
+    expected = sums.astype(np.float32) * scale.reshape(spread) + bias.reshape(spread)  # powers of two: exact
+    np.testing.assert_array_equal(y, expected.astype(np.float32))
+
+
+def inner_loop(assembly: str, instruction: str) -> list[str]:
+    """The lines from a label to a jump back to it, with no label in between, that have the instruction most often."""
+    loops = re.findall(r"^(\.LBB\w+):((?:(?!^\.LBB).)*?)\tj\w+\t\1$", assembly, flags=re.M | re.S)
+    return max((body.splitlines() for _, body in loops), key=lambda b: sum(instruction in line for line in b))
+
+
+@pytest.mark.parametrize("x_type", BYTE_TYPES)
+@pytest.mark.parametrize("w_type", BYTE_TYPES)
+def test_code_for_vnni(x_type: Any, w_type: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loops are as they should be; on a CPU without the instruction the same library computes the same."""
+    x, w = whole_range((1, 16, 6, 70), x_type), whole_range((40, 16, 3, 3), w_type)
+    depthwise, matrix = whole_range((40, 1, 3, 3), w_type), whole_range((68, 333), w_type)
+    nodes = [
+        helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Cast", ["c"], ["b"], to=helper.np_dtype_to_tensor_dtype(np.dtype(x_type))),
+        helper.make_node("ConvInteger", ["b", "depthwise", "xz"], ["d"], group=40),
+        helper.make_node("Cast", ["d"], ["e"], to=helper.np_dtype_to_tensor_dtype(np.dtype(x_type))),
+        helper.make_node("MatMulInteger", ["e", "matrix", "xz"], ["y"]),
+    ]
+    constants = {"w": w, "depthwise": depthwise, "matrix": matrix, "xz": x_type(3), "wz": whole_range((40,), w_type)}
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model_of(nodes, {"x": x}, "y", constants))
+    monkeypatch.setenv("INGOT_DUMP", str(tmp_path / "dump"))
+    monkeypatch.setenv("INGOT_CACHE", "off")
+    ingot.compile(path, march="x86-64-v3+vnni").emit(tmp_path / "model.so")
+    monkeypatch.delenv("INGOT_DUMP")
+    products = list((tmp_path / "dump").glob("ingot_gemm_i8_dot*.s"))
+    assert len(products) == 2
+    for file in products:
+        loop = inner_loop(file.read_text(), "vpdpbusd")
+        sums = {line.split()[-1] for line in loop if "vpdpbusd" in line}
+        assert len(sums) == 12, "6 columns of 2 vectors stay in registers"
+        assert not any("%rsp" in line or "%rbp" in line or "vmovdqa" in line for line in loop), "\n".join(loop)
+    (filters,) = (tmp_path / "dump").glob("ingot_depthwise_i8*.s")
+    assert "vpdpwssd" in filters.read_text()
+    expected = ingot.compile(path).inference({"x": x})["y"]
+    np.testing.assert_array_equal(ingot.load(tmp_path / "model.so").inference({"x": x})["y"], expected)
 
 
 class Samples(CalibrationDataReader):  # type: ignore[misc]

@@ -1,6 +1,6 @@
 """The example from end to end: train a classifier of sentence pairs, export it in three precisions, compile, compare.
 
-python examples/mrpc/demo.py [--output_dir=build/mrpc] [--steps=1200]
+python examples/mrpc/demo.py [--output_dir=build/mrpc] [--steps=1500]
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def by_torch(model: Any, data: list[dict[str, Any]]) -> np.ndarray[Any, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output_dir", type=Path, default=ROOT / "build" / "mrpc")
-    parser.add_argument("--steps", type=int, default=1200, help="of training")
+    parser.add_argument("--steps", type=int, default=1500, help="of training")
     options = parser.parse_args()
     folder: Path = options.output_dir
     model_folder = folder / "model"

@@ -8,7 +8,8 @@ graph.emit("model.so")
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from ingot._ingot import VERSION, FusionEntry, Graph, Node, Port, open_model
 from ingot.errors import (
@@ -24,7 +25,6 @@ from ingot.quantization import ConversionReport, QuantizationReport, convert, fi
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
-    from typing import Any
 
     from ingot.exporter import ExportReport, Model, Torch2ONNXConfig, export
     from ingot.quantizing import (
@@ -64,6 +64,7 @@ __all__ = [
     "prepare_qat",
     "quantize",
     "quantize_onnx",
+    "torch",
 ]
 
 # What needs PyTorch is loaded when it is first asked for.
@@ -81,11 +82,11 @@ _NEEDS_TORCH = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _NEEDS_TORCH:
+    if name != "torch" and name not in _NEEDS_TORCH:
         raise AttributeError(f"module 'ingot' has no attribute '{name}'")
-    import importlib
-
     try:
+        if name == "torch":
+            return importlib.import_module("ingot.torch")
         return getattr(importlib.import_module(_NEEDS_TORCH[name]), name)
     except ModuleNotFoundError as error:
         if error.name != "torch":
@@ -105,7 +106,7 @@ def compile(
     """Reads a model and optimises it; machine code is made when it first runs or is emitted.
 
     patterns switches fusions by name, shapes fixes the shapes of inputs (-1 leaves a dim free), march is native,
-    x86-64-v3 or x86-64-v2, threads 0 takes what the process may use.
+    x86-64-v3+vnni, x86-64-v3 or x86-64-v2, threads 0 takes what the process may use.
     """
     fixed = {name: list(shape) for name, shape in (shapes or {}).items()}
     return open_model(path, dict(patterns or {}), opt_level, march, threads, fixed, False)

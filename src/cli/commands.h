@@ -13,6 +13,7 @@ void add_inspect(CLI::App&);
 void add_quantize(CLI::App&);
 void add_convert(CLI::App&);
 void add_export(CLI::App&);
+void add_cache(CLI::App&);
 void add_version(CLI::App&);
 
 // The page of `ingot inspect --html`: one file, nothing loaded from elsewhere. arena: bytes, 0 when not known.

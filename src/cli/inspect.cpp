@@ -56,7 +56,7 @@ void print_json(const Model& model, const Options& o, int64_t arena) {
     json["operators"] = to_json(operators(*model.graph()));
     json["original_operators"] = to_json(count(model.original_ops()));
     json["fusions"] = to_json(matched_fusions(model.report()));
-    json["integer_products"] = to_json(integer_products(*model.graph()));
+    json["integer_products"] = to_json(integer_products(*model.graph(), model.compile_options()));
     json["weights_bytes"] = weight_bytes(*model.graph());
   }
   if (arena) json["arena_bytes"] = arena;
@@ -85,7 +85,7 @@ void print_text(const Model& model, const Options& o, int64_t arena) {
     fmt::print("{}\n", bold("fusions", out));
     print_counts(matched);
   }
-  if (const Counts products = integer_products(graph); !products.empty()) {
+  if (const Counts products = integer_products(graph, model.compile_options()); !products.empty()) {
     fmt::print("{}\n", bold("products of integers", out));
     print_counts(products);
   }

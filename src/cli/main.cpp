@@ -27,6 +27,7 @@ int run(int argc, char** argv) {
   ingot::add_quantize(app);
   ingot::add_convert(app);
   ingot::add_export(app);
+  ingot::add_cache(app);
   ingot::add_version(app);
   try {
     app.parse(argc, argv);

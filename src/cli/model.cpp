@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "cli/terminal.h"
 #include "passes/autocast.h"
+#include "runtime/kernel_table.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {
@@ -42,7 +43,7 @@ void ModelOptions::add_to(CLI::App& app) {
   app.add_option("-O", opt_level, "0: as written, no fusions; 3: everything")
       ->check(CLI::Range(0, 3))
       ->default_str("3");
-  app.add_option("--march", march, "native, x86-64-v3 or x86-64-v2")->default_str("native");
+  app.add_option("--march", march, "native, " + level_names())->default_str("native");
   app.add_option("--pattern", patterns, "switch a fusion: name=off")->type_name("NAME=on|off");
   app.add_option("--autocast", autocast, "lower precision: bf16, fp16, int8, int8-weights or int4-weights");
   app.add_option("--shape", shapes, "the shape of an input: name:1x128")->type_name("NAME:DIMS");

@@ -6,7 +6,6 @@
 
 #include "cli/model.h"
 #include "ops/quantized_product.h"
-#include "planner/pack_weights.h"
 
 namespace ingot {
 
@@ -33,18 +32,27 @@ Counts matched_fusions(const FusionReport& report) {
   return count(std::move(names));
 }
 
-Counts integer_products(const Graph& graph) {
+static const char* form_name(const Node& n) {
+  if (!n.has("packed")) return "8-bit operands, packed at run time";
+  switch (n.get_int("packed", 0)) {
+    case kernel::kI8Chained:
+      return "chained 8-bit weights";
+    case kernel::kI8Dot:
+      return "8-bit weights for vpdpbusd";
+    case kDepthwiseForm:
+      return "depthwise filters";
+    default:
+      return "weights widened to 16 bits";
+  }
+}
+
+Counts integer_products(const Graph& graph, const CompileOptions& options) {
   const auto is_product = [](const Node& n) { return n.op == "MatMulInteger" || n.op == "ConvInteger"; };
   if (std::none_of(graph.nodes.begin(), graph.nodes.end(), is_product)) return {};
-  Graph packed = graph;
-  pack_weights(packed);
   std::vector<std::string> names;
-  for (const Node& n : packed.nodes)
-    if (is_product(n))
-      names.push_back(!n.has("packed")                               ? "8-bit operands, packed at run time"
-                      : n.get_int("packed", 0) == kernel::kI8Chained ? "chained 8-bit weights"
-                      : n.get_int("packed", 0) == kDepthwiseForm     ? "depthwise filters"
-                                                                     : "weights widened to 16 bits");
+  const auto packed = packed_for(graph, options);
+  for (const Node& n : packed->nodes)
+    if (is_product(n)) names.push_back(form_name(n));
   return count(std::move(names));
 }
 

@@ -13,8 +13,8 @@ using Counts = std::vector<std::pair<std::string, int64_t>>;  // most frequent f
 Counts count(std::vector<std::string> names);
 Counts operators(const Graph&);
 Counts matched_fusions(const FusionReport&);
-// The kernels that products of integers take: chained, pairs, or pairs packed at run time (kernels/gemm_i8.h).
-Counts integer_products(const Graph&);
+// The kernels that products of integers take (kernels/gemm_i8.h).
+Counts integer_products(const Graph&, const CompileOptions&);
 // Bytes of all constants; those that share memory count once.
 int64_t weight_bytes(const Graph&);
 

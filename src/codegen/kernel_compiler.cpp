@@ -47,6 +47,9 @@ void initialise_llvm() {
   });
 }
 
+std::string cpu(IsaLevel level) { return std::string(name(kernels_level(level))); }
+std::string features(IsaLevel level) { return level == IsaLevel::V3Vnni ? "+avxvnni" : ""; }
+
 std::unique_ptr<llvm::TargetMachine> target_machine(IsaLevel level) {
   const llvm::Triple triple("x86_64-unknown-linux-gnu");
   std::string error;
@@ -54,14 +57,14 @@ std::unique_ptr<llvm::TargetMachine> target_machine(IsaLevel level) {
   if (!target) fail(ErrorKind::Internal, "LLVM has no x86-64 target: {}", error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
-  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(triple, std::string(name(level)), "", options,
+  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(triple, cpu(level), features(level), options,
                                                                           llvm::Reloc::PIC_, llvm::CodeModel::Small,
                                                                           llvm::CodeGenOptLevel::Aggressive));
 }
 
 // The module holds all kernels of the level; bodies are read when they are asked for.
 std::unique_ptr<llvm::Module> load_bitcode(llvm::LLVMContext& context, IsaLevel level) {
-  const bool v3 = level == IsaLevel::V3;
+  const bool v3 = kernels_level(level) == IsaLevel::V3;
   llvm::StringRef bytes(reinterpret_cast<const char*>(v3 ? kernels_v3_bitcode : kernels_v2_bitcode),
                         v3 ? kernels_v3_bitcode_size : kernels_v2_bitcode_size);
   auto module = llvm::getLazyBitcodeModule(llvm::MemoryBufferRef(bytes, "kernels"), context);
@@ -142,10 +145,11 @@ void fold_fields(const KnownStruct& known, const llvm::DataLayout& layout) {
 }
 
 void set_attributes(llvm::Function& f, IsaLevel level) {
-  f.addFnAttr("target-cpu", std::string(name(level)));
+  f.addFnAttr("target-cpu", cpu(level));
   f.removeFnAttr("target-features");
+  if (!features(level).empty()) f.addFnAttr("target-features", features(level));
   f.removeFnAttr("min-legal-vector-width");
-  f.addFnAttr("prefer-vector-width", level == IsaLevel::V3 ? "256" : "128");
+  f.addFnAttr("prefer-vector-width", kernels_level(level) == IsaLevel::V3 ? "256" : "128");
   f.setDSOLocal(true);
 }
 

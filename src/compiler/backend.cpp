@@ -31,10 +31,9 @@ namespace {
 
 IsaLevel level_of(const std::string& march) {
   if (march == "native" || march.empty()) return cpu_level();
-  if (march == "x86-64-v3") return IsaLevel::V3;
-  if (march == "x86-64-v2") return IsaLevel::V2;
+  if (const auto level = level_named(march)) return *level;
   throw Error(ErrorKind::InvalidInput, fmt::format("march '{}' is not a level Ingot compiles for", march),
-              "use native, x86-64-v3 or x86-64-v2");
+              "use native, " + level_names());
 }
 
 // Objects of all requests, compiled on all cores, each taken from the cache if it is there.
@@ -50,6 +49,7 @@ std::vector<std::string> compile_all(const std::vector<KernelRequest>& requests,
           objects[i] = std::move(*found);
         } else {
           objects[i] = compile_kernel(requests[i], level);
+          count_compiled_kernel();
           cache.write(key, objects[i]);
         }
       } catch (...) {
@@ -133,20 +133,25 @@ std::string set_key(const std::vector<KernelRequest>& requests, IsaLevel level) 
   return "set-" + hash128_hex(std::as_bytes(std::span(all))) + ".so";
 }
 
-std::vector<SpecialisedKernel> load_kernels(const std::vector<KernelRequest>& requests, IsaLevel level) {
-  if (requests.empty()) return {};
-  const Cache cache;
+// Of several processes that want the same kernels, one compiles them and the others wait.
+std::string kernel_library(const std::vector<KernelRequest>& requests, IsaLevel level, const Cache& cache) {
   const std::string key = set_key(requests, level);
-  std::optional<std::string> library = cache.read(key);
-  if (!library) {
-    const TemporaryFolder folder;
-    const std::string path = folder.file("kernels.so");
-    link_library(write_kernel_objects(folder, requests, level, cache, "ingot_functions"), path, {"ingot_functions"});
-    std::ifstream in(path, std::ios::binary);
-    library.emplace(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
-    cache.write(key, *library);
-  }
-  void* handle = load_bytes(*library);
+  if (auto library = cache.read(key)) return std::move(*library);
+  const Cache::Lock lock = cache.lock(key);
+  if (auto library = cache.read(key)) return std::move(*library);
+  const TemporaryFolder folder;
+  const std::string path = folder.file("kernels.so");
+  link_library(write_kernel_objects(folder, requests, level, cache, "ingot_functions"), path, {"ingot_functions"});
+  std::ifstream in(path, std::ios::binary);
+  std::string library((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  cache.write(key, library);
+  return library;
+}
+
+std::vector<SpecialisedKernel> load_kernels(const std::vector<KernelRequest>& requests, IsaLevel level,
+                                            const Cache& cache) {
+  if (requests.empty()) return {};
+  void* handle = load_bytes(kernel_library(requests, level, cache));
   auto* functions = static_cast<const KernelFn*>(dlsym(handle, "ingot_functions"));
   if (!functions) fail(ErrorKind::Internal, "compiled kernels have no table");
   std::vector<SpecialisedKernel> out = describe(requests);
@@ -156,25 +161,31 @@ std::vector<SpecialisedKernel> load_kernels(const std::vector<KernelRequest>& re
 
 }  // namespace
 
+std::shared_ptr<Graph> packed_for(const Graph& graph, const CompileOptions& options) {
+  auto packed = std::make_shared<Graph>(graph);
+  // Only specialised kernels have vpdpbusd.
+  pack_weights(*packed, options.opt_level > 0 && level_of(options.march) == IsaLevel::V3Vnni);
+  return packed;
+}
+
 std::unique_ptr<Session> make_session(std::shared_ptr<const Graph> graph, const CompileOptions& options,
                                       const SessionOptions& session_options) {
   const IsaLevel level = level_of(options.march);
-  if (level == IsaLevel::V3 && cpu_level() != IsaLevel::V3)
-    throw Error(ErrorKind::InvalidInput, "this CPU does not run x86-64-v3", "compile with march native");
-  auto packed = std::make_shared<Graph>(*graph);
-  pack_weights(*packed);
+  if (level > cpu_level())
+    throw Error(ErrorKind::InvalidInput, fmt::format("this CPU does not run {}", name(level)),
+                "compile with march native");
+  const auto packed = packed_for(*graph, options);
   std::vector<SpecialisedKernel> kernels;
-  if (options.opt_level > 0) kernels = load_kernels(choose_kernels(packed), level);
+  if (options.opt_level > 0) kernels = load_kernels(choose_kernels(packed), level, Cache(options.cache_dir));
   return std::make_unique<Session>(packed, std::move(kernels), session_options);
 }
 
 void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, const CompileOptions& options) {
   const IsaLevel level = level_of(options.march);
-  const auto packed = std::make_shared<Graph>(*graph);
-  pack_weights(*packed);
+  const auto packed = packed_for(*graph, options);
   std::vector<KernelRequest> requests;
   if (options.opt_level > 0) requests = choose_kernels(packed);
-  const Cache cache;
+  const Cache cache(options.cache_dir);
   const TemporaryFolder folder;
   std::vector<std::string> objects = write_kernel_objects(folder, requests, level, cache, "ingot_embedded_functions");
 

@@ -14,8 +14,9 @@ namespace ingot {
 struct CompileOptions {
   std::map<std::string, bool> patterns;                // fusions switched by name; those not named are on
   int opt_level = 3;                                   // 0: no clean-up, no fusions, no specialised kernels
-  std::string march = "native";                        // native, x86-64-v3, x86-64-v2
+  std::string march = "native";                        // or a level's name (runtime/kernel_table.h)
   std::map<std::string, std::vector<int64_t>> shapes;  // fix the shape of inputs (-1 leaves a dim free)
+  std::string cache_dir;                               // the folder of the disk cache; "": as compiler/cache.h says
 };
 
 // What each fusion did: for `ingot compile --explain`.
@@ -39,6 +40,8 @@ std::shared_ptr<Graph> load_ir(const std::string& folder);
 // The yaml alone, as inspect and the golden tests print it.
 std::string to_yaml(const Graph&);
 
+// The graph with its weights in the order of the kernels that the options ask for.
+std::shared_ptr<Graph> packed_for(const Graph&, const CompileOptions&);
 // A session in this process: weights packed, kernels specialised or taken from the cache, loaded.
 std::unique_ptr<Session> make_session(std::shared_ptr<const Graph>, const CompileOptions&, const SessionOptions&);
 // A self-contained library with the C ABI of include/ingot/ingot.h; written beside and renamed.

@@ -1,13 +1,16 @@
 // Products of dequantized operands, in integers:
-//   op( s_a (A - z_a), s_b (B - z_b) ) -> f32( opInteger(A, B, z_a, z_b) ) * (s_a s_b)      op: MatMul, Gemm, Conv
+//   op( s_a (A - z_a), s_b (B - z_b) ) -> f32( opInteger(A, B, z_a, z_b) ) * (s_a s_b)      op: MatMul, Gemm, Conv,
+//   ConvTranspose
 // A bias that is an integer in units of s_a s_b is added to the integers, another after scaling. s_b may differ from
 // column to column, or from channel to channel.
 #include <cmath>
+#include <numeric>
 
 #include "matcher/fusion.h"
 #include "matcher/region.h"
 #include "passes/constants.h"
 #include "passes/quantization.h"
+#include "passes/simplify.h"
 
 namespace ingot {
 namespace {
@@ -26,6 +29,12 @@ struct Product {
   bool transpose_b = false;
 };
 
+// Is there one zero point, or are all 0?
+bool one_zero(const Editor& e, const Quantizer& q) {
+  const auto& shape = e.info(q.zero).shape;
+  return known_zero_point(e, q) == 0 || (shape && product(*shape).is(1));
+}
+
 std::string read_product(const Editor& e, const Node& n, Product& p) {
   const auto a = read_dequantized(e, n.inputs[0]), b = read_dequantized(e, n.inputs[1]);
   if (!a || !b) return "an operand is not dequantized";
@@ -35,8 +44,8 @@ std::string read_product(const Editor& e, const Node& n, Product& p) {
   if (p.a.axis != Quantizer::kPerTensor) return "the scale of the first operand differs along an axis";
   if (!e.info(n.outputs[0]).shape) return "the shape of the result is not known";
   const size_t b_rank = e.info(b->x).shape->size(), rank = e.info(n.outputs[0]).shape->size();
-  if (n.is("Conv")) {
-    p.b_axis = 0;
+  if (n.is("Conv") || n.is("ConvTranspose")) {
+    p.b_axis = n.is("Conv") ? 0 : 1;
     p.behind = rank - 2;
   } else {
     if (e.info(a->x).shape->size() < 2 || b_rank < 2) return "an operand has rank below 2";
@@ -45,7 +54,11 @@ std::string read_product(const Editor& e, const Node& n, Product& p) {
   }
   if (p.b.axis != Quantizer::kPerTensor && p.b.axis != p.b_axis)
     return "the scale of the second operand differs along the sum";
-  if (p.b.axis != Quantizer::kPerTensor && b_rank != 2 && !n.is("Conv")) return "scales differ in a stack of matrices";
+  if (p.b.axis != Quantizer::kPerTensor && b_rank != 2 && p.behind == 0) return "scales differ in a stack of matrices";
+  if (n.is("ConvTranspose")) {
+    if (p.b.axis != Quantizer::kPerTensor && n.get_int("group", 1) != 1) return "scales differ in groups";
+    if (p.b.zero != kNoTensor && !one_zero(e, p.b)) return "zero points of the second operand differ";
+  }
   if (n.is("Gemm")) {
     if (n.get_int("transA", 0) != 0) return "the first operand is transposed";
     if (n.get_float("alpha", 1.f) != 1.f || (n.has_input(2) && n.get_float("beta", 1.f) != 1.f))
@@ -61,14 +74,24 @@ class Rewrite {
 
   void run() {
     const Shape out = *e_.info(node_.outputs[0]).shape;
-    const bool conv = node_.is("Conv");
-    TensorId b = p_.b.x;
+    const bool conv = node_.is("Conv"), up = node_.is("ConvTranspose");
+    TensorId b = p_.b.x, b_zero = p_.b.zero;
     if (p_.transpose_b) {
       const Shape& s = *e_.info(b).shape;
       b = e_.emit(node_, "Transpose", {b}, {{"perm", std::vector<int64_t>{1, 0}}}, e_.info(b).dtype, Shape{s[1], s[0]});
     }
-    TensorId y = emit(conv ? "ConvInteger" : "MatMulInteger", {p_.a.x, b, p_.a.zero, p_.b.zero}, DType::I32, out);
-    if (conv) e_.edit(e_.producer(y)).attrs = node_.attrs;
+    if (up) {
+      std::vector<int64_t> perm(e_.info(b).shape->size());
+      std::iota(perm.begin(), perm.end(), 1);
+      perm.back() = 0;
+      b = e_.emit(node_, "Transpose", {b}, {{"perm", perm}}, e_.info(b).dtype, permuted(*e_.info(b).shape, perm));
+      if (b_zero != kNoTensor && known_zero_point(e_, p_.b) == 0) b_zero = kNoTensor;
+    }
+    TensorId y = emit(conv ? "ConvInteger"
+                      : up ? "ConvTransposeInteger"
+                           : "MatMulInteger",
+                      {p_.a.x, b, p_.a.zero, b_zero}, DType::I32, out, up ? "ingot" : "");
+    if (conv || up) e_.edit(e_.producer(y)).attrs = node_.attrs;
     const TensorId scale = product_scale();
     const TensorId units = integer_bias(scale);
     if (units != kNoTensor) y = emit("Add", {y, per_column(units)}, DType::I32, out);
@@ -79,9 +102,10 @@ class Rewrite {
   }
 
  private:
-  TensorId emit(const std::string& op, std::vector<TensorId> inputs, DType dtype, const Shape& shape) {
+  TensorId emit(const std::string& op, std::vector<TensorId> inputs, DType dtype, const Shape& shape,
+                const std::string& domain = "") {
     while (!inputs.empty() && inputs.back() == kNoTensor) inputs.pop_back();
-    return e_.emit(node_, op, std::move(inputs), {}, dtype, shape);
+    return e_.emit(node_, op, std::move(inputs), {}, dtype, shape, domain);
   }
 
   TensorId product_scale() {
@@ -135,7 +159,7 @@ void run(Editor& e, const Explain& explain) {
   for (Handle h = 0; h < count; h++) {
     if (!e.alive(h)) continue;
     const Node& n = e.node(h);
-    if (!(n.is("MatMul") || n.is("Gemm") || n.is("Conv"))) continue;
+    if (!(n.is("MatMul") || n.is("Gemm") || n.is("Conv") || n.is("ConvTranspose"))) continue;
     if (!e.maker(n.inputs[0], "DequantizeLinear") && !e.maker(n.inputs[1], "DequantizeLinear")) continue;
     Product p;
     const std::string label = n.label(), why = read_product(e, n, p);

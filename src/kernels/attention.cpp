@@ -34,6 +34,7 @@ struct AttentionUnit {
   Tiling tiling;
   int64_t first_tile, last_tile, first_row;
   float *keys, *values, *scores, *maxima, *sums;  // scratch
+  bool in_place;                                  // K and V are not packed
 };
 
 INGOT_INLINE AttentionUnit attention_unit(const KernelCall* call, const AttentionParams& p, int64_t unit) {
@@ -56,6 +57,7 @@ INGOT_INLINE AttentionUnit attention_unit(const KernelCall* call, const Attentio
   u.scores = u.values + attention_v_floats(p);
   u.maxima = u.scores + 6 * attention_score_stride(p);
   u.sums = u.maxima + attention_block_rows(p);
+  u.in_place = p.q_len <= kAttentionFewQueries && p.qk_size % kLanes == 0 && p.v_size % kNR == 0;
   return u;
 }
 
@@ -74,6 +76,27 @@ INGOT_INLINE void pack_keys(const AttentionParams& p, const AttentionUnit& u, co
     float* panel = u.values + c * p.key_block;
     pack_panel<kNR>(panel, u.v + keys.first * p.v_seq + c, keys.len, p.v_size - c, p.v_seq, 1);
     for (int64_t j = keys.len * kNR; j < end * kNR; j++) panel[j] = 0.f;
+  }
+}
+
+// Products of queries with kNR keys, of which `count` exist, from rows of K where they are.
+template <int MR>
+INGOT_INLINE void dot_keys(VF (&acc)[MR][kNV], const float* const (&q)[MR], const float* k, int64_t stride,
+                           int64_t size, int64_t count) {
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int v = 0; v < kNV; v++) {
+    const float* row[kLanes];
+    VF sums[kLanes];
+    INGOT_UNROLL for (int l = 0; l < kLanes; l++) {
+      row[l] = k + min_of(v * kLanes + l, count - 1) * stride;
+      sums[l] = VF(0.f);
+    }
+    for (int64_t d = 0; d < size; d += kLanes) {
+      VF x = load(q[i] + d);
+      INGOT_UNROLL for (int l = 0; l < kLanes; l++) sums[l] += x * load(row[l] + d);
+    }
+    transpose(sums);
+    acc[i][v] = sums[0];
+    INGOT_UNROLL for (int l = 1; l < kLanes; l++) acc[i][v] += sums[l];
   }
 }
 
@@ -108,7 +131,10 @@ INGOT_INLINE void score_tile(const AttentionParams& p, const AttentionUnit& u, c
   for (int64_t j = 0; j < count; j += kNR) {
     VF acc[MR][kNV];
     clear(acc);
-    accumulate(acc, q, kUnroll, u.keys + j * p.qk_size, kNR, p.qk_size, none);
+    if (u.in_place)
+      dot_keys(acc, q, u.k + (keys.first + j) * p.k_seq, p.k_seq, p.qk_size, keys.len - j);
+    else
+      accumulate(acc, q, kUnroll, u.keys + j * p.qk_size, kNR, p.qk_size, none);
     INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int v = 0; v < kNV; v++) {
       int64_t in_block = j + v * kLanes, key = keys.first + in_block, lanes = min_of(kLanes, keys.len - in_block);
       VF s = acc[i][v] * scale;
@@ -155,7 +181,10 @@ INGOT_INLINE void weigh_values(const AttentionParams& p, const AttentionUnit& u,
   for (int64_t c = 0; c < p.v_size; c += kNR) {
     VF acc[MR][kNV];
     clear(acc);
-    accumulate(acc, e, kUnroll, u.values + c * p.key_block, kNR, div_up(count, kUnroll) * kUnroll, none);
+    if (u.in_place)
+      accumulate(acc, e, kUnroll, u.v + keys.first * p.v_seq + c, p.v_seq, count, none);
+    else
+      accumulate(acc, e, kUnroll, u.values + c * p.key_block, kNR, div_up(count, kUnroll) * kUnroll, none);
     INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int v = 0; v < kNV; v++) {
       int64_t lanes = min_of(kLanes, p.v_size - c - v * kLanes);
       float* out = u.out + (row + i) * p.out_seq + c + v * kLanes;
@@ -188,7 +217,7 @@ INGOT_INLINE KernelStatus attention_body(const KernelCall* call) {
     for (int64_t b = 0; b < blocks; b++) {
       int64_t first = b * p.key_block;
       KeyBlock keys{first, min_of(p.key_block, p.kv_len - first), b == 0, b == blocks - 1};
-      pack_keys(p, u, keys);
+      if (!u.in_place) pack_keys(p, u, keys);
       for_tiles<kTileRows<kNR>>(u.tiling, u.first_tile, u.last_tile, [&](auto h, int64_t tile) INGOT_INLINED {
         attention_tile<decltype(h)::value>(p, u, keys, tile_start(u.tiling, tile));
       });

@@ -6,7 +6,7 @@
 // Operands: Q, K, V, mask (only if mask_kind is not kNoMask), out. The last dim of Q, K, V and out is contiguous; all
 // other strides are free, so heads may be interleaved as a fused QKV projection leaves them.
 // Units: batch x heads x q_blocks. A unit packs K^T and V of its head once per block of keys; use one block of queries
-// when batch * heads is enough for the threads.
+// when batch * heads is enough for the threads. Few queries (a decoder writing a token) read K and V where they are.
 //
 // Keys are taken in blocks with a running maximum m and sum l per query (streaming softmax), so scratch does not grow
 // with kv_len; up to kAttentionKeyBlock keys there is one block and nothing is rescaled:
@@ -38,7 +38,7 @@ struct AttentionParams {
 };
 static_assert(sizeof(AttentionParams) == 30 * 8);
 
-inline constexpr int64_t kAttentionPanel = 16, kAttentionKeyBlock = 1024;
+inline constexpr int64_t kAttentionPanel = 16, kAttentionKeyBlock = 1024, kAttentionFewQueries = 3;
 
 INGOT_INLINE int64_t attention_key_block(int64_t kv_len) {
   int64_t blocks = max_of(1, div_up(kv_len, kAttentionKeyBlock));

@@ -50,6 +50,8 @@ extern "C" KernelStatus ingot_col2im(const KernelCall* call) {
   const auto& p = *reinterpret_cast<const Col2imParams*>(call->param);
   if (static_cast<DType>(p.dtype) == DType::F64)
     rows<double>(call, p);
+  else if (static_cast<DType>(p.dtype) == DType::I32)
+    rows<int32_t>(call, p);
   else
     rows<float>(call, p);
   return kOk;

@@ -9,7 +9,7 @@
 namespace ingot {
 
 struct Col2imParams {
-  int64_t dtype;  // F32 or F64
+  int64_t dtype;  // F32, F64 or I32
   int64_t channels;
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
 };

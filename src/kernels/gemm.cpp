@@ -140,44 +140,60 @@ struct FewRows {
   NarrowPanels narrow;
   const float* a;  // rows a_row floats apart
   int64_t a_row;
-  const float* sums;  // [m][groups]: of the elements of A that meet a group; null where zero points are 0
+  // [m][groups], null where all are 0: what the sum of a group begins with, and the elements of A that meet it, summed,
+  // where groups have zero points.
+  const float *start, *sums;
   int64_t groups;
   Tiling tiling;
 };
 
 // A as this path reads it: where it is, or copied to scratch.
 INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x, FewRows& f, float* scratch) {
-  bool sums = p.b_zeros || p.b_zero != 0, nibbles = p.b_type == kPanelU4;
-  f.a = x.a, f.a_row = p.a_row, f.sums = nullptr;
-  if (p.a_col == 1 && !sums && !nibbles) return;
-  int64_t length = gemm_few_row_floats(p);
-  float* sum = scratch + p.m * length;
+  const bool nibbles = p.b_type == kPanelU4, start = nibbles || (has_scales(p.b_type) && !p.b_zeros && p.b_zero != 0);
+  f.a = x.a, f.a_row = p.a_row, f.start = f.sums = nullptr;
+  if (p.a_col == 1 && !p.b_zeros && !start) return;
+  // The sum of (q - zero) a, where the last 4-bit number of a word is stored as q - 8.
+  Octet begin = Octet(p.b_zeros ? 0.f : -float(p.b_zero));
+  if (nibbles) begin[kNibbles - 1] += 8;
+  const int64_t length = gemm_few_row_floats(p);
+  float *starts = scratch + p.m * length, *sums = starts + p.m * f.groups;
   for (int64_t i = 0; i < p.m; i++) {
     const float* from = x.a + i * p.a_row;
     float* to = scratch + i * length;
-    for (int64_t k = 0; k < length; k++) to[k] = k < p.k ? from[k * p.a_col] : 0.f;
-    for (int64_t k = 0, g = 0; sums && g < f.groups; g++) {
-      float total = 0;
-      for (int64_t end = min_of(p.k, (g + 1) * p.b_block); k < end; k++) total += to[k];
-      sum[i * f.groups + g] = total;
+    if (p.a_col == 1)
+      __builtin_memcpy(to, from, size_t(p.k) * sizeof(float));
+    else
+      for (int64_t k = 0; k < p.k; k++) to[k] = from[k * p.a_col];
+    for (int64_t k = p.k; k < length; k++) to[k] = 0;
+    for (int64_t g = 0; (start || p.b_zeros) && g < f.groups; g++) {
+      const float* group = to + g * p.b_block;
+      const int64_t count = min_of(p.b_block, p.k - g * p.b_block);
+      if (start) starts[i * f.groups + g] = weighted_sum(group, count, begin);
+      if (p.b_zeros) sums[i * f.groups + g] = weighted_sum(group, count, Octet(1.f));
     }
-    for (int64_t k = 0; nibbles && k < length; k++) to[k] *= nibble_weight(k);
+    if (nibbles) weigh_for_nibbles(to, length);
   }
   f.a = scratch, f.a_row = length;
-  if (sums) f.sums = sum;
+  if (start) f.start = starts;
+  if (p.b_zeros) f.sums = sums;
 }
 
-// acc += scale * (part - zero * sum of a)
+// What the sum of a group begins with: minus its zero point times the sum of a, in one way or the other.
 template <int MR, int NV>
-INGOT_INLINE void add_group(VF (&acc)[MR][NV], VF (&part)[MR][NV], const FewRows& f, const NarrowGroup& group,
-                            int64_t index, int64_t row, float zero_of_all) {
+INGOT_INLINE void begin_group(VF (&part)[MR][NV], const FewRows& f, const NarrowGroup& group, int64_t index,
+                              int64_t row) {
+  INGOT_UNROLL for (int i = 0; i < MR; i++) {
+    const int64_t at = (row + i) * f.groups + index;
+    VF start = f.start ? VF(f.start[at]) : VF(0.f);
+    INGOT_UNROLL for (int j = 0; j < NV; j++) part[i][j] =
+        f.sums ? start - load(group.zero + j * kLanes) * VF(f.sums[at]) : start;
+  }
+}
+template <int MR, int NV>
+INGOT_INLINE void end_group(VF (&acc)[MR][NV], const VF (&part)[MR][NV], const NarrowGroup& group) {
   INGOT_UNROLL for (int j = 0; j < NV; j++) {
     VF scale = load(group.scale + j * kLanes);
-    VF zero = group.zero ? load(group.zero + j * kLanes) : VF(zero_of_all);
-    INGOT_UNROLL for (int i = 0; i < MR; i++) {
-      if (f.sums) part[i][j] -= zero * VF(f.sums[(row + i) * f.groups + index]);
-      acc[i][j] += scale * part[i][j];
-    }
+    INGOT_UNROLL for (int i = 0; i < MR; i++) acc[i][j] += scale * part[i][j];
   }
 }
 
@@ -201,13 +217,13 @@ INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const 
       int64_t len = min_of(p.b_block, p.k - g * p.b_block);
       prefetch.at = group.rows + kPrefetchAhead;
       VF part[MR][NR / kLanes];
-      clear(part);
+      begin_group(part, f, group, g, row);
       if constexpr (Type == kPanelU4)
         accumulate_nibbles(part, rows, reinterpret_cast<const uint32_t*>(group.rows), div_up(len, kNibbles) * kNibbles,
                            prefetch);
       else
         accumulate(part, rows, kUnroll, reinterpret_cast<const int8_t*>(group.rows), NR, len, prefetch);
-      add_group(acc, part, f, group, g, row, float(p.b_zero));
+      end_group(acc, part, group);
       INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] += p.b_block;
     }
   }

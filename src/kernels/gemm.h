@@ -79,10 +79,11 @@ INGOT_INLINE int64_t gemm_units(const GemmParams& p) {
 INGOT_INLINE int64_t gemm_a_scratch_floats(const GemmParams& p) {
   return p.a_packing ? (p.m / p.m_blocks + 13) * div_up(p.k_slice, 16) * 16 : 0;
 }
-// Few rows: rows of A one after the other, weighted for 4-bit numbers, then their sums over each group.
+// Few rows: rows of A one after the other, weighted for 4-bit numbers, then two sums of each over each group.
 INGOT_INLINE int64_t gemm_few_row_floats(const GemmParams& p) { return div_up(p.k, kNibbles) * kNibbles; }
 INGOT_INLINE int64_t gemm_scratch_bytes(const GemmParams& p) {
-  if (gemm_few_rows(p)) return p.m * (gemm_few_row_floats(p) + narrow_groups(gemm_narrow(p))) * int64_t(sizeof(float));
+  if (gemm_few_rows(p))
+    return p.m * (gemm_few_row_floats(p) + 2 * narrow_groups(gemm_narrow(p))) * int64_t(sizeof(float));
   bool panel = !p.b_packed || p.b_type != kPanelF32;
   return (gemm_a_scratch_floats(p) + (panel ? p.k_slice * p.panel : 0)) * int64_t(sizeof(float));
 }

@@ -19,13 +19,15 @@ INGOT_INLINE VI fresh_broadcast(const void* p) {
 
 inline constexpr int kRowVectors = 2;  // of a tile
 
-// acc[4 columns][16 rows], of which kRowVectors * kLanes rows are computed.
-INGOT_INLINE void load_tile(VI (&c)[kRowVectors][kI8TileColumns], const int32_t* acc, bool first) {
-  INGOT_UNROLL for (int j = 0; j < kI8TileColumns; j++) INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) c[r][j] =
+// acc[columns][16 rows], of which kRowVectors * kLanes rows are computed.
+template <int N>
+INGOT_INLINE void load_tile(VI (&c)[kRowVectors][N], const int32_t* acc, bool first) {
+  INGOT_UNROLL for (int j = 0; j < N; j++) INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) c[r][j] =
       first ? VI(0) : load(acc + j * kI8TileRows + r * kLanes);
 }
-INGOT_INLINE void store_tile(const VI (&c)[kRowVectors][kI8TileColumns], int32_t* acc) {
-  INGOT_UNROLL for (int j = 0; j < kI8TileColumns; j++) INGOT_UNROLL for (int r = 0; r < kRowVectors; r++)
+template <int N>
+INGOT_INLINE void store_tile(const VI (&c)[kRowVectors][N], int32_t* acc) {
+  INGOT_UNROLL for (int j = 0; j < N; j++) INGOT_UNROLL for (int r = 0; r < kRowVectors; r++)
       store(acc + j * kI8TileRows + r * kLanes, c[r][j]);
 }
 
@@ -33,7 +35,8 @@ INGOT_INLINE void chained_tile(const uint8_t* a, const uint16_t* at, const int8_
                                bool first) {
   Shorts one = Shorts(int16_t(1));
   asm volatile("" : "+x"(one));  // a constant would be loaded again and again
-  VI c[kRowVectors][kI8TileColumns];
+  constexpr int kColumns = i8_tile_columns(kI8Chained);
+  VI c[kRowVectors][kColumns];
   load_tile(c, acc, first);
 #pragma clang loop unroll(disable)
   for (; pairs > 0; pairs--, at += 2, w += 32) {
@@ -42,7 +45,7 @@ INGOT_INLINE void chained_tile(const uint8_t* a, const uint16_t* at, const int8_
       x[r] = load_as<Bytes>(a + at[0] + r * sizeof(Bytes));
       y[r] = load_as<Bytes>(a + at[1] + r * sizeof(Bytes));
     }
-    INGOT_UNROLL for (int j = 0; j < kI8TileColumns; j++) {
+    INGOT_UNROLL for (int j = 0; j < kColumns; j++) {
       Shorts t[kRowVectors];
       Bytes second = __builtin_bit_cast(Bytes, broadcast(w + 16 + 4 * j));
       INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) t[r] = multiply_bytes(y[r], second);
@@ -56,15 +59,32 @@ INGOT_INLINE void chained_tile(const uint8_t* a, const uint16_t* at, const int8_
 }
 
 INGOT_INLINE void pairs_tile(const uint8_t* a, const int16_t* w, int64_t words, int32_t* acc, bool first) {
-  VI c[kRowVectors][kI8TileColumns];
+  constexpr int kColumns = i8_tile_columns(kI8Pairs);
+  VI c[kRowVectors][kColumns];
   load_tile(c, acc, first);
 #pragma clang loop unroll(disable)
   for (; words > 0; words--, a += 4 * kI8TileRows, w += 8) {
     Shorts x[kRowVectors];
     INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) x[r] = load_as<Shorts>(a + r * sizeof(Shorts));
-    INGOT_UNROLL for (int j = 0; j < kI8TileColumns; j++) {
+    INGOT_UNROLL for (int j = 0; j < kColumns; j++) {
       Shorts weight = __builtin_bit_cast(Shorts, broadcast(w + 2 * j));
       INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) c[r][j] += multiply_shorts(x[r], weight);
+    }
+  }
+  store_tile(c, acc);
+}
+
+INGOT_INLINE void dot_tile(const uint8_t* a, const int8_t* w, int64_t words, int32_t* acc, bool first) {
+  constexpr int kColumns = i8_tile_columns(kI8Dot);
+  VI c[kRowVectors][kColumns];
+  load_tile(c, acc, first);
+#pragma clang loop unroll(disable)
+  for (; words > 0; words--, a += 4 * kI8TileRows, w += 4 * kColumns) {
+    Bytes x[kRowVectors];
+    INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) x[r] = load_as<Bytes>(a + r * sizeof(Bytes));
+    INGOT_UNROLL for (int j = 0; j < kColumns; j++) {
+      Bytes weight = __builtin_bit_cast(Bytes, broadcast(w + 4 * j));
+      INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) c[r][j] = add_products(c[r][j], x[r], weight);
     }
   }
   store_tile(c, acc);
@@ -107,12 +127,32 @@ INGOT_INLINE void pairs_row(const uint8_t* a, const int16_t* w, int64_t words, i
   __builtin_memcpy(acc, &c[0], sizeof c[0]);
 }
 
+// 6 columns in 8 lanes: the last two get numbers of the next word, which are dropped.
+INGOT_INLINE void dot_row(const uint8_t* a, const int8_t* w, int64_t words, int32_t* acc, bool first) {
+  constexpr int kColumns = i8_tile_columns(kI8Dot), kVectors = 8 / kLanes, kChains = 4;
+  VI c[kChains][kVectors];
+  INGOT_UNROLL for (int i = 0; i < kChains; i++) INGOT_UNROLL for (int v = 0; v < kVectors; v++) c[i][v] = VI(0);
+  auto step = [&](int64_t i, VI(&sum)[kVectors]) INGOT_INLINED {
+    Bytes x = __builtin_bit_cast(Bytes, broadcast(a + 4 * i));
+    INGOT_UNROLL for (int v = 0; v < kVectors; v++) sum[v] =
+        add_products(sum[v], x, load_as<Bytes>(w + (kColumns * i + v * kLanes) * 4));
+  };
+#pragma clang loop unroll(disable)
+  for (; words >= kChains; words -= kChains, a += 4 * kChains, w += 4 * kColumns * kChains)
+    INGOT_UNROLL for (int i = 0; i < kChains; i++) step(i, c[i]);
+#pragma clang loop unroll(disable)
+  for (; words > 0; words--, a += 4, w += 4 * kColumns) step(0, c[0]);
+  int32_t sums[kVectors * kLanes];
+  INGOT_UNROLL for (int v = 0; v < kVectors; v++) store(sums + v * kLanes, c[0][v] + c[1][v] + c[2][v] + c[3][v]);
+  INGOT_UNROLL for (int j = 0; j < kColumns; j++) acc[j] = sums[j] + (first ? 0 : acc[j]);
+}
+
 // --- packing A ---
 
 // Up to `bytes` bytes at p, as the numbers of kLanes words of 4 bytes: four u8 (i8 plus 128) or two 16-bit numbers.
 template <int64_t Form>
 INGOT_INLINE VI words_of(const uint8_t* p, int64_t bytes, bool is_signed, bool slack) {
-  constexpr int64_t kTake = Form == kI8Chained ? 4 * kLanes : 2 * kLanes;
+  constexpr int64_t kTake = i8_word_bytes(Form) * kLanes;
   using Taken = uint8_t __attribute__((ext_vector_type(kTake)));
   Taken v;
   if (slack || bytes >= kTake) {
@@ -123,7 +163,7 @@ INGOT_INLINE VI words_of(const uint8_t* p, int64_t bytes, bool is_signed, bool s
     for (int64_t i = 0; i < bytes; i++) part[i] = p[i];
     v = load_as<Taken>(part);
   }
-  if constexpr (Form == kI8Chained) {
+  if constexpr (i8_of_bytes(Form)) {
     if (is_signed) v ^= uint8_t(0x80);
     return __builtin_bit_cast(VI, v);
   } else {
@@ -147,7 +187,7 @@ INGOT_INLINE VI other_order(VI words) {
 template <int64_t Form>
 INGOT_INLINE VI word_sums(VI words) {
   Shorts one = Shorts(int16_t(1));
-  if constexpr (Form == kI8Chained) {
+  if constexpr (i8_of_bytes(Form)) {
     Bytes ones = Bytes(uint8_t(1));
     return multiply_shorts(multiply_bytes(__builtin_bit_cast(Bytes, words), ones), one);
   } else {
@@ -194,8 +234,7 @@ INGOT_INLINE int64_t run_offset(const GemmI8Params& p, int64_t run) {
 // 16 rows to dst[word][order][16 rows][4 bytes]; sums[16] gets the sums of the rows.
 template <int64_t Form>
 INGOT_INLINE void pack_block(const GemmI8Params& p, const I8Rows& rows, uint8_t* dst, int32_t* sums, bool want_sums) {
-  constexpr int64_t kStride = kI8TileRows * 4 * (Form == kI8Chained ? kI8Orders : 1);
-  constexpr int64_t kWordBytes = Form == kI8Chained ? 4 : 2;
+  constexpr int64_t kStride = kI8TileRows * 4 * i8_word_stride(Form), kWordBytes = i8_word_bytes(Form);
   const int64_t runs = p.runs[0] * p.runs[1] * p.runs[2], run_words = i8_run_words(Form, p.run_bytes);
   for (int64_t r0 = 0; r0 < kI8TileRows; r0 += kLanes) {
     VI sum = VI(0);
@@ -228,7 +267,7 @@ INGOT_INLINE void pack_block(const GemmI8Params& p, const I8Rows& rows, uint8_t*
       }
     }
     // Bytes past the end of a run were read as 0, which stands for -128 where signs were flipped.
-    if (Form == kI8Chained && p.a_signed) sum -= int32_t(runs * (run_words * kWordBytes - p.run_bytes) * 128);
+    if (i8_of_bytes(Form) && p.a_signed) sum -= int32_t(runs * (run_words * kWordBytes - p.run_bytes) * 128);
     if (want_sums) store(sums + r0, sum);
   }
 }
@@ -236,7 +275,7 @@ INGOT_INLINE void pack_block(const GemmI8Params& p, const I8Rows& rows, uint8_t*
 // One row to dst[word][order][4 bytes].
 template <int64_t Form>
 INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* dst, int32_t* sum) {
-  constexpr int64_t kWordBytes = Form == kI8Chained ? 4 : 2;
+  constexpr int64_t kWordBytes = i8_word_bytes(Form);
   const int64_t runs = p.runs[0] * p.runs[1] * p.runs[2], run_words = i8_run_words(Form, p.run_bytes);
   VI total = VI(0);
   for (int64_t run = 0; run < runs; run++) {
@@ -257,7 +296,7 @@ INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* d
       }
     }
   }
-  if (Form == kI8Chained && p.a_signed) total[0] -= int32_t(runs * (run_words * kWordBytes - p.run_bytes) * 128);
+  if (i8_of_bytes(Form) && p.a_signed) total[0] -= int32_t(runs * (run_words * kWordBytes - p.run_bytes) * 128);
   *sum = total[0];
 }
 
@@ -323,24 +362,27 @@ INGOT_INLINE int64_t pack_close_columns(const GemmI8Params& p, const uint8_t* sr
 
 INGOT_INLINE void pack_b_pairs(const GemmI8Params& p, const uint8_t* b, int64_t first, int64_t columns, int16_t* to,
                                int32_t* colsum) {
-  const int64_t words = i8_words(p);
-  for (int64_t n = 0; n < columns; n += kI8TileColumns) {
-    const uint8_t* src = b + (first + n) * p.b_col;
-    int16_t* dst = to + n / kI8TileColumns * words * 8;
-    Ints4 sums = Ints4(0);
-    int64_t done = 0;
-    if (p.b_row == 1 && n + 4 <= columns)
-      done = pack_long_columns(p, src, dst, sums);
-    else if (p.b_col == 1 && first + n + 8 <= p.n)
-      done = pack_close_columns(p, src, dst, sums);
-    for (int64_t j = 0; j < kI8TileColumns; j++) {
-      if (n + j < columns) {
-        colsum[n + j] = sums[j] + pack_column(p, src + j * p.b_col, done, words, dst + 2 * j);
-        continue;
+  constexpr int64_t kColumns = i8_tile_columns(kI8Pairs);
+  const int64_t runs = p.runs[0] * p.runs[1] * p.runs[2], run_words = i8_run_words(kI8Pairs, p.run_bytes);
+  for (int64_t n = 0; n < columns; n += kColumns) {
+    int32_t total[kColumns] = {};
+    for (int64_t run = 0; run < runs; run++, to += run_words * 8) {
+      const uint8_t* src = b + (first + n) * p.b_col + run * p.run_bytes * p.b_row;
+      Ints4 sums = Ints4(0);
+      int64_t done = 0;
+      if (p.b_row == 1 && n + 4 <= columns)
+        done = pack_long_columns(p, src, to, sums);
+      else if (p.b_col == 1 && first + n + 8 <= p.n)
+        done = pack_close_columns(p, src, to, sums);
+      for (int64_t j = 0; j < kColumns; j++) {
+        if (n + j < columns) {
+          total[j] += sums[j] + pack_column(p, src + j * p.b_col, done, run_words, to + 2 * j);
+          continue;
+        }
+        for (int64_t word = 0; word < run_words; word++) to[word * 8 + 2 * j] = to[word * 8 + 2 * j + 1] = 0;
       }
-      colsum[n + j] = 0;
-      for (int64_t word = 0; word < words; word++) dst[word * 8 + 2 * j] = dst[word * 8 + 2 * j + 1] = 0;
     }
+    INGOT_UNROLL for (int j = 0; j < kColumns; j++) colsum[n + j] = total[j];
   }
 }
 
@@ -361,7 +403,7 @@ struct I8Call {
 
 template <int64_t Form>
 INGOT_INLINE bool needs_row_sums(const GemmI8Params& p) {
-  return p.b_zero != kNoZero || (Form == kI8Chained && !p.b_signed);
+  return p.b_zero != kNoZero || (i8_of_bytes(Form) && !p.b_signed);
 }
 // Is the block of 16 rows from `row` of the group on the last one, with few rows in it?
 INGOT_INLINE bool is_few_rows(const I8Call& x, int64_t row) {
@@ -387,21 +429,24 @@ struct I8Chunk {
   const I8Program* programs;
   const uint16_t* offsets;
   const int8_t* weights;
-  const int16_t* words;
 };
+template <int64_t Form>
 INGOT_INLINE I8Chunk chunk_of(const I8Call& x, int64_t blocks) {
   I8Header h = load_as<I8Header>(x.b);
-  constexpr int64_t kGroups = kI8ChunkColumns / kI8TileColumns;
+  constexpr int64_t kGroups = i8_chunk_columns(Form) / i8_tile_columns(Form);
+  const auto* weights = reinterpret_cast<const int8_t*>(x.b + h.weights);
+  if constexpr (Form != kI8Chained)
+    return {nullptr, nullptr, weights + x.chunk * i8_chunk_columns(Form) * i8_words(x.p) * 4};
   return {reinterpret_cast<const I8Program*>(x.b + h.programs) + x.chunk * kGroups * blocks,
-          reinterpret_cast<const uint16_t*>(x.b + h.offsets), reinterpret_cast<const int8_t*>(x.b + h.weights),
-          reinterpret_cast<const int16_t*>(x.b + h.weights) + x.chunk * kGroups * i8_words(x.p) * 8};
+          reinterpret_cast<const uint16_t*>(x.b + h.offsets), weights};
 }
 
 // The sums of products of rows [row, row + 16) of the group, or of one row, with the chunk's columns.
 template <int64_t Form, bool OneRow>
 INGOT_INLINE void accumulate_rows(const I8Call& x, const I8Chunk& chunk, int64_t row) {
-  const int64_t words = i8_words(x.p), blocks = i8_blocks(Form, words), groups = div_up(x.columns, kI8TileColumns);
-  constexpr int64_t kWord = 4 * (Form == kI8Chained ? kI8Orders : 1) * (OneRow ? 1 : kI8TileRows);
+  const int64_t words = i8_words(x.p), blocks = i8_blocks(Form, words);
+  constexpr int64_t kColumns = i8_tile_columns(Form), kWord = 4 * i8_word_stride(Form) * (OneRow ? 1 : kI8TileRows);
+  const int64_t groups = div_up(x.columns, kColumns);
   constexpr int64_t kColumn = OneRow ? 1 : kI8TileRows;  // accumulators of a column
   const uint8_t* a = x.packed_a + row * words * 4 * i8_word_stride(Form);
   for (int64_t block = 0; block < blocks; block++) {
@@ -410,7 +455,7 @@ INGOT_INLINE void accumulate_rows(const I8Call& x, const I8Chunk& chunk, int64_t
     for (int64_t g = 0; g < groups; g++) {
       if constexpr (Form == kI8Chained) {
         const I8Program& program = chunk.programs[block * groups + g];
-        int32_t* acc = x.acc + program.group * kI8TileColumns * kColumn;
+        int32_t* acc = x.acc + program.group * kColumns * kColumn;
         const uint16_t* offsets = chunk.offsets + int64_t(program.first_pair) * 2;
         const int8_t* weights = chunk.weights + int64_t(program.first_pair) * 32;
         if constexpr (OneRow)
@@ -419,13 +464,16 @@ INGOT_INLINE void accumulate_rows(const I8Call& x, const I8Chunk& chunk, int64_t
           for (int64_t r = 0; r < kI8TileRows; r += kRowVectors * kLanes)
             chained_tile(a_block + r * 4, offsets, weights, program.pairs, acc + r, block == 0);
       } else {
-        int32_t* acc = x.acc + g * kI8TileColumns * kColumn;
-        const int16_t* weights = chunk.words + (g * words + start) * 8;
+        int32_t* acc = x.acc + g * kColumns * kColumn;
+        const int8_t* weights = chunk.weights + (g * words + start) * kColumns * 4;
+        const auto* shorts = reinterpret_cast<const int16_t*>(weights);
         if constexpr (OneRow)
-          pairs_row(a_block, weights, end - start, acc, block == 0);
+          Form == kI8Dot ? dot_row(a_block, weights, end - start, acc, block == 0)
+                         : pairs_row(a_block, shorts, end - start, acc, block == 0);
         else
           for (int64_t r = 0; r < kI8TileRows; r += kRowVectors * kLanes)
-            pairs_tile(a_block + r * 4, weights, end - start, acc + r, block == 0);
+            Form == kI8Dot ? dot_tile(a_block + r * 4, weights, end - start, acc + r, block == 0)
+                           : pairs_tile(a_block + r * 4, shorts, end - start, acc + r, block == 0);
       }
     }
   }
@@ -435,14 +483,14 @@ INGOT_INLINE void accumulate_rows(const I8Call& x, const I8Chunk& chunk, int64_t
 template <int64_t Form>
 INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t column, int64_t lanes) {
   const GemmI8Params& p = x.p;
-  constexpr bool chained = Form == kI8Chained;
+  constexpr bool bytes = i8_of_bytes(Form);
   const int64_t in_matrix = x.first_row + row, in_b = x.first_column + column;
   const int64_t out_row = x.entry * p.entry_row + in_matrix, out_column = x.entry * p.entry_col + in_b;
-  const int32_t a_zero = zero_at(x.call->operand[3], p.a_zero, out_row, p.a_signed) + (chained && p.a_signed ? 128 : 0);
-  if (p.a_zero != kNoZero || (chained && p.a_signed)) sum -= load(x.colsum + column) * a_zero;
+  const int32_t a_zero = zero_at(x.call->operand[3], p.a_zero, out_row, p.a_signed) + (bytes && p.a_signed ? 128 : 0);
+  if (p.a_zero != kNoZero || (bytes && p.a_signed)) sum -= load(x.colsum + column) * a_zero;
   if (needs_row_sums<Form>(p)) {
     const auto depth = int32_t(p.runs[0] * p.runs[1] * p.runs[2] * p.run_bytes);
-    const int32_t shift = chained && !p.b_signed ? 128 : 0;
+    const int32_t shift = bytes && !p.b_signed ? 128 : 0;
     VI b_zero = VI(zero_at(x.call->operand[4], p.b_zero == kZeroPerColumn ? kNoZero : p.b_zero, 0, p.b_signed) - shift);
     if (p.b_zero == kZeroPerColumn)
       for (int64_t l = 0; l < kLanes; l++)
@@ -510,13 +558,13 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
            0,
            0,
            nullptr};
-  const int64_t chunks = i8_chunks(p.n), blocks = i8_blocks(Form, i8_words(p));
+  const int64_t chunks = i8_chunks(Form, p.n), blocks = i8_blocks(Form, i8_words(p));
   int64_t packed_group = -1;
   for (int64_t unit = call->begin; unit < call->end; unit++) {
     const int64_t group = unit / chunks, g = group % p.row_groups;
     x.chunk = unit % chunks;
-    x.first_column = x.chunk * kI8ChunkColumns;
-    x.columns = min_of(kI8ChunkColumns, p.n - x.first_column);
+    x.first_column = x.chunk * i8_chunk_columns(Form);
+    x.columns = min_of(i8_chunk_columns(Form), p.n - x.first_column);
     x.entry = group / p.row_groups;
     x.first_row = i8_group_start(p, g);
     x.rows = i8_group_start(p, g + 1) - x.first_row;
@@ -528,13 +576,13 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
     packed_group = group;
     if (p.b_packed) {
       x.colsum = reinterpret_cast<const int32_t*>(x.b + load_as<I8Header>(x.b).colsum) + x.first_column;
-      chunk_product<Form>(x, chunk_of(x, blocks));
+      chunk_product<Form>(x, chunk_of<Form>(x, blocks));
     } else if constexpr (Form == kI8Pairs) {
       auto* colsum = reinterpret_cast<int32_t*>(scratch + at.b);
-      auto* words = reinterpret_cast<int16_t*>(colsum + kI8ChunkColumns);
+      auto* words = reinterpret_cast<int16_t*>(colsum + i8_chunk_columns(Form));
       pack_b_pairs(p, x.b, x.first_column, x.columns, words, colsum);
       x.colsum = colsum;
-      chunk_product<Form>(x, {nullptr, nullptr, nullptr, words});
+      chunk_product<Form>(x, {nullptr, nullptr, reinterpret_cast<const int8_t*>(words)});
     }
   }
   return kOk;
@@ -548,5 +596,8 @@ ingot::KernelStatus ingot_gemm_i8_chained(const ingot::KernelCall* call) {
 }
 ingot::KernelStatus ingot_gemm_i8_pairs(const ingot::KernelCall* call) {
   return ingot::kernel::gemm_i8<ingot::kernel::kI8Pairs>(call);
+}
+ingot::KernelStatus ingot_gemm_i8_dot(const ingot::KernelCall* call) {
+  return ingot::kernel::gemm_i8<ingot::kernel::kI8Dot>(call);
 }
 }

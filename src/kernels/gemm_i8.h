@@ -4,7 +4,7 @@
 //   sum (a - za)(b - zb)  =  sum a b  -  za sum b  -  zb (sum a - K za).
 //
 // Rows of A lie in the lanes of vectors: a tile is 16 rows by 4 columns. A is packed into words of 4 bytes per row,
-// [word][16 rows], and a word of B, for one column, is broadcast. Two forms:
+// [word][16 rows], and a word of B, for one column, is broadcast. Three forms:
 //  - kI8Chained: a word is 4 bytes of K. pmaddubsw multiplies u8 by i8 and adds neighbours in 16 bits, where it would
 //    saturate. It cannot if in every 16-bit lane the positive weights sum to at most 128, and the negative ones too:
 //    255 * 128 < 2^15. Weights are known when they are packed (planner/pack_i8.h), so each group of 4 columns gets a
@@ -12,6 +12,8 @@
 //    pmaddwd widens them, in one of two byte orders of A, and a word that is never safe is split into two.
 //  - kI8Pairs: a word is 2 numbers of K widened to 16 bits, multiplied by pmaddwd. For weights that chain badly and for
 //    operands that are not known ahead.
+//  - kI8Dot: a word is 4 bytes of K, which vpdpbusd multiplies and adds in 32 bits. For constant weights on CPUs that
+//    have it; the native build does the same with other instructions. A tile has 6 columns.
 //
 // Operands: A, B, C, a_zero, b_zero, then the extra operands of the epilogue. The epilogue is a hook that also stores,
 // as C may be of any type. Units: batch x groups of rows x chunks of columns, chunks fastest.
@@ -26,11 +28,11 @@
 
 namespace ingot::kernel {
 
-enum I8Form : int64_t { kI8Chained = 1, kI8Pairs = 2 };
+enum I8Form : int64_t { kI8Chained = 1, kI8Pairs = 2, kI8Dot = 3 };
 
 struct GemmI8Params {
   int64_t form;            // I8Form, which each kernel has one of
-  int64_t b_packed;        // 1: as of planner/pack_i8.h; 0: plain with any strides, kI8Pairs only
+  int64_t b_packed;        // 1: as of planner/pack_i8.h; 0: plain, K one run after the other, kI8Pairs only
   int64_t a_signed;        // A is i8
   int64_t b_signed;        // B is i8
   int64_t a_zero, b_zero;  // I8Zero
@@ -47,19 +49,24 @@ struct GemmI8Params {
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
 
-inline constexpr int64_t kI8TileRows = 16, kI8TileColumns = 4;
-inline constexpr int64_t kI8ChunkColumns = 128;  // packed weights of a chunk stay in L2 while the rows pass
+inline constexpr int64_t kI8TileRows = 16;
+INGOT_INLINE constexpr int64_t i8_tile_columns(int64_t form) { return form == kI8Dot ? 6 : 4; }
+// Packed weights of a chunk stay in L2 while the rows pass.
+INGOT_INLINE constexpr int64_t i8_chunk_columns(int64_t form) { return form == kI8Dot ? 96 : 128; }
 inline constexpr int64_t kI8GroupRows = 64;
 inline constexpr int64_t kI8FewRows = 4;  // so few rows are multiplied one by one: the lanes of a tile would be empty
 inline constexpr int64_t kI8Slack = 32;
 inline constexpr int64_t kI8Orders = 2;  // byte orders of A in kI8Chained: 0123 and 0213
 
-INGOT_INLINE int64_t i8_word_bytes(int64_t form) { return form == kI8Chained ? 4 : 2; }  // of K
+// Are words bytes, those of A unsigned and those of B signed? Others are 128 too high or too low, which is put right in
+// the finished sum.
+INGOT_INLINE constexpr bool i8_of_bytes(int64_t form) { return form != kI8Pairs; }
+INGOT_INLINE constexpr int64_t i8_word_bytes(int64_t form) { return i8_of_bytes(form) ? 4 : 2; }  // of K
 INGOT_INLINE int64_t i8_run_words(int64_t form, int64_t run_bytes) { return div_up(run_bytes, i8_word_bytes(form)); }
 INGOT_INLINE int64_t i8_words(const GemmI8Params& p) {
   return p.runs[0] * p.runs[1] * p.runs[2] * i8_run_words(p.form, p.run_bytes);
 }
-INGOT_INLINE int64_t i8_word_stride(int64_t form) { return form == kI8Chained ? kI8Orders : 1; }
+INGOT_INLINE constexpr int64_t i8_word_stride(int64_t form) { return form == kI8Chained ? kI8Orders : 1; }
 
 // K is cut into blocks of words, of which 16 rows of A stay in L1.
 INGOT_INLINE int64_t i8_blocks(int64_t form, int64_t words) {
@@ -67,7 +74,7 @@ INGOT_INLINE int64_t i8_blocks(int64_t form, int64_t words) {
 }
 INGOT_INLINE int64_t i8_block_start(int64_t words, int64_t blocks, int64_t block) { return words * block / blocks; }
 
-INGOT_INLINE int64_t i8_chunks(int64_t n) { return div_up(n, kI8ChunkColumns); }
+INGOT_INLINE int64_t i8_chunks(int64_t form, int64_t n) { return div_up(n, i8_chunk_columns(form)); }
 INGOT_INLINE int64_t i8_row_groups(int64_t m) {
   return min_of(max_of(1, div_up(m, kI8GroupRows)), div_up(max_of(m, 1), kI8TileRows));
 }
@@ -76,7 +83,7 @@ INGOT_INLINE int64_t i8_group_start(const GemmI8Params& p, int64_t group) {
 }
 INGOT_INLINE int64_t i8_units(const GemmI8Params& p) {
   if (p.m == 0) return 0;
-  return p.batch[0] * p.batch[1] * p.batch[2] * p.row_groups * i8_chunks(p.n);
+  return p.batch[0] * p.batch[1] * p.batch[2] * p.row_groups * i8_chunks(p.form, p.n);
 }
 
 // Packed B: this header, then at the offsets (bytes) it names:
@@ -85,6 +92,7 @@ INGOT_INLINE int64_t i8_units(const GemmI8Params& p) {
 //    groups, which are sorted by length; offsets: u16, two for each pair: where its words of A lie in the block, in
 //    bytes of 16 packed rows; weights: [pair][2][4 columns][4] i8
 //  - kI8Pairs: weights: [group of 4 columns][word][4 columns][2] i16
+//  - kI8Dot: weights: [group of 6 columns][word][6 columns][4] i8
 struct I8Header {
   int64_t colsum, programs, offsets, weights;
 };
@@ -102,16 +110,19 @@ INGOT_INLINE I8Scratch i8_scratch(const GemmI8Params& p) {
   s.a = 0;
   s.row_sums = rows * words * 4 * i8_word_stride(p.form);
   s.acc = s.row_sums + rows * 4;
-  s.b = s.acc + kI8ChunkColumns * kI8TileRows * 4;
-  s.total = s.b + (p.b_packed ? 0 : kI8ChunkColumns * (words + 1) * 4);
+  s.b = s.acc + i8_chunk_columns(p.form) * kI8TileRows * 4;
+  s.total = s.b + (p.b_packed ? 0 : i8_chunk_columns(p.form) * (words + 1) * 4);
   return s;
 }
 
 INGOT_KERNEL(ingot_gemm_i8_chained);
 INGOT_KERNEL(ingot_gemm_i8_pairs);
+INGOT_KERNEL(ingot_gemm_i8_dot);
 
 INGOT_INLINE const Kernel& i8_kernel(int64_t form) {
-  return form == kI8Chained ? ingot_gemm_i8_chained_kernel : ingot_gemm_i8_pairs_kernel;
+  return form == kI8Chained ? ingot_gemm_i8_chained_kernel
+         : form == kI8Dot   ? ingot_gemm_i8_dot_kernel
+                            : ingot_gemm_i8_pairs_kernel;
 }
 
 }  // namespace ingot::kernel

@@ -1,4 +1,4 @@
-// Vectors of small integers and the two instructions that multiply them.
+// Vectors of small integers and the instructions that multiply them.
 #pragma once
 #include "kernels/vec.h"
 
@@ -39,6 +39,22 @@ INGOT_INLINE VI multiply_shorts(Shorts a, Shorts b) {
   return __builtin_bit_cast(VI, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Short, a), __builtin_bit_cast(Short, b)));
 }
 #endif
+
+// acc + the sum of four products of u8 and i8 in each lane.
+INGOT_INLINE VI add_products(VI acc, Bytes u, Bytes i) {
+#if defined(__AVXVNNI__)
+  using Char = char __attribute__((vector_size(32)));
+  using Int = int __attribute__((vector_size(32)));
+  return __builtin_bit_cast(VI, __builtin_ia32_vpdpbusd256(__builtin_bit_cast(Int, acc), __builtin_bit_cast(Char, u),
+                                                           __builtin_bit_cast(Char, i)));
+#else
+  using Unsigned = uint16_t __attribute__((ext_vector_type(2 * kLanes)));
+  const auto halves = __builtin_bit_cast(Unsigned, u);
+  const auto weights = __builtin_bit_cast(Shorts, i);
+  const auto low = __builtin_bit_cast(Shorts, halves & uint16_t(255)), high = __builtin_bit_cast(Shorts, halves >> 8);
+  return acc + multiply_shorts(low, Shorts(weights << 8) >> 8) + multiply_shorts(high, weights >> 8);
+#endif
+}
 
 // The zero point of row, column or channel i, of `kind` (I8Zero); 0 where there is none.
 enum I8Zero : int64_t { kNoZero = 0, kOneZero = 1, kZeroPerRow = 2, kZeroPerColumn = 2 };

@@ -105,14 +105,16 @@ INGOT_INLINE void nibble_step(VF (&acc)[MR][NV], const float* const (&a)[MR], in
   }
 }
 
-// acc += a[:][0..len) * b[0..len)[:] for 4-bit numbers: rows of a are weighted (nibble_weight) and len counts whole
+// acc += a[:][0..len) * b[0..len)[:] for 4-bit numbers: rows of a are weighted (weigh_for_nibbles) and len counts whole
 // words.
 template <int MR, int NV, class P>
 INGOT_INLINE void accumulate_nibbles(VF (&acc)[MR][NV], const float* const (&a)[MR], const uint32_t* b, int64_t len,
                                      P& prefetch) {
   constexpr int parts = MR * NV * 2 <= kAccumulators ? 2 : 1;
   VF part[parts][MR][NV];
-  INGOT_UNROLL for (int p = 0; p < parts; p++) clear(part[p]);
+  INGOT_UNROLL for (int p = 1; p < parts; p++) clear(part[p]);
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) part[0][i][j] = acc[i][j];
+#pragma clang loop unroll(disable)
   for (int64_t k = 0; k < len; k += kNibbles, b += NV * kLanes) {
     advance(prefetch);
     VU words[NV];
@@ -126,8 +128,8 @@ INGOT_INLINE void accumulate_nibbles(VF (&acc)[MR][NV], const float* const (&a)[
     nibble_step<6>(part[6 % parts], a, k, words);
     nibble_step<7>(part[7 % parts], a, k, words);
   }
-  INGOT_UNROLL for (int p = 0; p < parts; p++) INGOT_UNROLL for (int i = 0; i < MR; i++)
-      INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] += part[p][i][j];
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] =
+      parts == 1 ? part[0][i][j] : part[0][i][j] + part[1][i][j];
 }
 
 // `rows` rows of a tile, element (i, k) at src[i * row_stride + k * col_stride], as [ceil(len /

@@ -6,9 +6,11 @@
 // so a product streams it from start to end. bf16 and f16 are one group without scales; a scale per column is one group
 // of K rows. All groups of a panel take the same number of bytes.
 //
-// 4-bit numbers are unsigned and stand in 32-bit words, one for each column: number k % 8 of a word is in bits
-// [4 (k % 8), ...). Masked where it stands it is a multiple of 16^(k % 8), which the other factor makes up for, so that
-// a weight costs one `and` and one conversion. A group of them has a multiple of 8 rows; rows past its end are 0.
+// 4-bit numbers stand in 32-bit words, one for each column: number k % 8 of a word is in bits [4 (k % 8), ...). Masked
+// where it stands it is a multiple of 16^(k % 8), which the other factor makes up for, so that a weight costs one `and`
+// and one conversion. The last of a word is not even masked: the word as a whole is 16^7 times it plus all the others,
+// which the factors of the others make up for. So that one is signed (8 less), the others are unsigned. A group has a
+// multiple of 8 rows; rows past its end are 0.
 #pragma once
 #include "kernels/half.h"
 #include "kernels/pack.h"
@@ -29,7 +31,8 @@ INGOT_INLINE VF widen(const Bf16* p) { return bf16_to_f32(load(reinterpret_cast<
 INGOT_INLINE VF widen(const F16* p) { return f16_to_f32(load(reinterpret_cast<const uint16_t*>(p))); }
 INGOT_INLINE VF widen(const int8_t* p) { return __builtin_convertvector(__builtin_convertvector(load(p), VI), VF); }
 
-inline constexpr int kNibbles = 8;  // in a word
+inline constexpr int kNibbles = 8;                       // in a word
+inline constexpr uint32_t kTopSign = uint32_t(1) << 31;  // makes the last one of a word signed
 
 struct NarrowPanels {
   int64_t type, panel, k;
@@ -89,7 +92,7 @@ template <int NR>
 INGOT_INLINE void expand_nibbles(float* dst, const uint32_t* words, int64_t from, int64_t rows, const VF* scale,
                                  const VF* zero) {
   for (int64_t k = from; k < from + rows; k++) INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
-      VU word = load(words + k / kNibbles * NR + j * kLanes);
+      VU word = load(words + k / kNibbles * NR + j * kLanes) ^ kTopSign;
       VI number = __builtin_bit_cast(VI, word >> uint32_t(k % kNibbles * 4) & 15u);
       store(dst + (k - from) * NR + j * kLanes, (__builtin_convertvector(number, VF) - zero[j]) * scale[j]);
     }
@@ -120,15 +123,40 @@ INGOT_INLINE void expand_panel(float* dst, const NarrowPanels& n, const char* pa
   }
 }
 
-// What the other factor of number k of a word is multiplied by.
-INGOT_INLINE float nibble_weight(int64_t k) {
-  int64_t place = k % kNibbles;
-  return place == kNibbles - 1 ? 1.f : 1.f / float(int64_t(1) << 4 * place);
+// A row of A as 4-bit numbers meet it, in place; k counts whole words. With f[i] = 16^i q[i], and f[7] = sum 16^i q[i]:
+//   sum a[i] q[i] = a[7] 16^-7 f[7] + sum_{i < 7} (a[i] - a[7] 16^(i-7)) 16^-i f[i]
+using Octet = float __attribute__((ext_vector_type(kNibbles)));
+INGOT_INLINE void weigh_for_nibbles(float* a, int64_t k) {
+  constexpr float s = 1.f / 16;
+  const Octet own = {
+      1, s, s * s, s * s * s, s * s * s * s, s * s * s * s * s, s * s * s * s * s * s, s * s * s * s * s * s * s};
+  Octet of_top = __builtin_shufflevector(own, own, 7, 6, 5, 4, 3, 2, 1, 0);
+  of_top[kNibbles - 1] = 0;
+  for (int64_t i = 0; i < k; i += kNibbles) {
+    Octet x;
+    __builtin_memcpy(&x, a + i, sizeof x);
+    x = (x - Octet(x[kNibbles - 1]) * of_top) * own;
+    __builtin_memcpy(a + i, &x, sizeof x);
+  }
 }
-// The numbers in one place of each word, multiplied by the inverse of nibble_weight.
+// The sum of factor[i % 8] * a[i].
+INGOT_INLINE float weighted_sum(const float* a, int64_t n, Octet factor) {
+  Octet sum = Octet(0.f);
+  int64_t i = 0;
+  for (; i + kNibbles <= n; i += kNibbles) {
+    Octet x;
+    __builtin_memcpy(&x, a + i, sizeof x);
+    sum += x * factor;
+  }
+  for (int j = 0; i + j < n; j++) sum[j] += a[i + j] * factor[j];
+  float total = 0;
+  INGOT_UNROLL for (int j = 0; j < kNibbles; j++) total += sum[j];
+  return total;
+}
+// The numbers in one place of each word, as f above.
 template <int Place>
 INGOT_INLINE VF numbers_at(VU words) {
-  VU numbers = Place == kNibbles - 1 ? words >> 28u : words & (15u << 4 * Place);
+  VU numbers = Place == kNibbles - 1 ? words : words & (15u << 4 * Place);
   return __builtin_convertvector(__builtin_bit_cast(VI, numbers), VF);
 }
 

@@ -1,9 +1,13 @@
 // ConvTranspose: a matrix product gives what each input adds to each tap of its window, then the windows are added up:
 //   col[n][c, t][i] = sum_k W[k][c, t] X[n][k][i];   Y = col2im(col) + B
+// ingot.ConvTransposeInteger(X, W, x_zero?, w_zero?) is the same of bytes less their zero points, exact in i32. Its W
+// is [C_out/group, kernel..., C_in]: the sum runs along neighbours. It has no bias.
 #include "kernels/col2im.h"
 
 #include <algorithm>
+#include <cstddef>
 
+#include "kernels/gemm_i8.h"
 #include "ops/layout.h"
 #include "ops/product.h"
 #include "ops/via_f32.h"
@@ -48,11 +52,8 @@ void resolve(Transposed& t, const std::vector<int64_t>& in) {
   }
 }
 
-void infer(InferContext& ctx) {
-  ctx.set_dtype(0, ctx.dtype(0));
-  ctx.require(ctx.dtype(0) == ctx.dtype(1), "X is {} and W is {}, expected one type", name(ctx.dtype(0)),
-              name(ctx.dtype(1)));
-  const Shape &x = ctx.shape(0), &w = ctx.shape(1);
+// w: [C_in, C_out/group, kernel...]
+void infer_shape(InferContext& ctx, const Shape& x, const Shape& w) {
   ctx.require(x.size() >= 3 && x.size() <= 5 && w.size() == x.size(),
               "X is {} and W is {}, expected [N, C, spatial...] and [C, M/group, kernel...] with 1 to 3 spatial dims",
               str(x), str(w));
@@ -67,24 +68,39 @@ void infer(InferContext& ctx) {
   ctx.set_shape(0, std::move(out));
 }
 
-void lower(LowerContext& ctx) {
-  const auto x = ctx.dims(0), w = ctx.dims(1), y = ctx.out_dims(0);
+void infer(InferContext& ctx) {
+  ctx.set_dtype(0, ctx.dtype(0));
+  ctx.require(ctx.dtype(0) == ctx.dtype(1), "X is {} and W is {}, expected one type", name(ctx.dtype(0)),
+              name(ctx.dtype(1)));
+  infer_shape(ctx, ctx.shape(0), ctx.shape(1));
+}
+
+// [C_out/group, kernel..., C_in] to [C_in, C_out/group, kernel...]
+template <class Dims>
+Dims channels_first(Dims w) {
+  if (!w.empty()) std::rotate(w.begin(), w.end() - 1, w.end());
+  return w;
+}
+
+void infer_integer(InferContext& ctx) {
+  ctx.set_dtype(0, DType::I32);
+  for (size_t i : {0, 1}) {
+    ctx.require(is_byte(ctx.dtype(i)), "operand {} is {}, expected u8 or i8", i, name(ctx.dtype(i)));
+    if (!ctx.has(i + 2)) continue;
+    ctx.require(ctx.dtype(i + 2) == ctx.dtype(i), "operand {} is {} and its zero point {}", i, name(ctx.dtype(i)),
+                name(ctx.dtype(i + 2)));
+    const Dim count = product(ctx.shape(i + 2));
+    ctx.require(!count.is_const() || count.is(1), "operand {} is {}, expected a scalar", i + 2, str(ctx.shape(i + 2)));
+  }
+  infer_shape(ctx, ctx.shape(0), channels_first(ctx.shape(1)));
+}
+
+// The windows in `col`, [n][c][t][i] of `dtype`, added up; w: [C_in, C_out/group, kernel...].
+void emit_col2im(LowerContext& ctx, DType dtype, const std::vector<int64_t>& w, Operand col, Operand bias) {
+  const auto x = ctx.dims(0), y = ctx.out_dims(0);
   const std::vector<int64_t> in(x.begin() + 2, x.end()), out(y.begin() + 2, y.end());
   Transposed t = transposed(ctx.node, {w.begin() + 2, w.end()});
   resolve(t, in);
-  const int64_t groups = ctx.node.get_int("group", 1), group_in = x[1] / groups, taps = product_of(w, 2);
-  const DType dtype = ctx.in(0).dtype;
-  Product p;
-  p.dtype = dtype;
-  p.batch = {x[0], groups};
-  p.m = w[1] * taps;
-  p.n = product_of(in);
-  p.k = group_in;
-  p.a = {ctx.input(1), 1, p.m, {0, group_in * p.m}};
-  p.b = {ctx.input(0), p.n, 1, {x[1] * p.n, group_in * p.n}};
-  const Operand col = ctx.shared_temporary(byte_size(dtype, x[0] * groups * p.m * p.n));
-  emit_product(ctx, p, {}, {}, col);
-
   Col2imParams c{};
   c.dtype = static_cast<int64_t>(dtype);
   c.channels = y[1];
@@ -95,15 +111,74 @@ void lower(LowerContext& ctx) {
   spread(c.dilation, t.window.dilation, 1);
   spread(c.pad, t.window.begin, 0);
   Step& s = ctx.step(ingot_col2im_kernel);
-  s.operands = {col, ctx.input(2), ctx.output(0)};
+  s.operands = {col, bias, ctx.output(0)};
   s.params = params_of(c);
   s.structure = 1;
   s.units = c.out[2] == 0 ? 0 : y[0] * y[1] * c.out[0] * c.out[1];
-  s.grain = grain_for(c.out[2] * taps * bits(dtype) / 8);
+  s.grain = grain_for(c.out[2] * product_of(w, 2) * bits(dtype) / 8);
+}
+
+void lower(LowerContext& ctx) {
+  const auto x = ctx.dims(0), w = ctx.dims(1);
+  const int64_t groups = ctx.node.get_int("group", 1), group_in = x[1] / groups, taps = product_of(w, 2);
+  const DType dtype = ctx.in(0).dtype;
+  Product p;
+  p.dtype = dtype;
+  p.batch = {x[0], groups};
+  p.m = w[1] * taps;
+  p.n = product_of(x, 2);
+  p.k = group_in;
+  p.a = {ctx.input(1), 1, p.m, {0, group_in * p.m}};
+  p.b = {ctx.input(0), p.n, 1, {x[1] * p.n, group_in * p.n}};
+  const Operand col = ctx.shared_temporary(byte_size(dtype, x[0] * groups * p.m * p.n));
+  emit_product(ctx, p, {}, {}, col);
+  emit_col2im(ctx, dtype, w, col, ctx.input(2));
+}
+
+void lower_integer(LowerContext& ctx) {
+  const auto x = ctx.dims(0), w = channels_first(ctx.dims(1));
+  const int64_t groups = ctx.node.get_int("group", 1), group_in = x[1] / groups;
+  kernel::GemmI8Params p{};
+  p.form = kernel::kI8Pairs;
+  p.a_signed = ctx.in(1).dtype == DType::I8;
+  p.b_signed = ctx.in(0).dtype == DType::I8;
+  p.a_zero = ctx.has(3) ? kernel::kOneZero : kernel::kNoZero;
+  p.b_zero = ctx.has(2) ? kernel::kOneZero : kernel::kNoZero;
+  p.m = product_of(w, 1);
+  p.n = product_of(x, 2);
+  p.row_groups = kernel::i8_row_groups(p.m);
+  std::fill(std::begin(p.row_dims), std::end(p.row_dims), 1);
+  p.row_dims[3] = p.m;
+  p.row_stride[3] = x[1];
+  std::fill(std::begin(p.runs), std::end(p.runs), 1);
+  p.run_bytes = group_in;
+  p.batch[0] = 1;
+  p.batch[1] = x[0];
+  p.batch[2] = groups;
+  p.a_batch[2] = group_in;
+  p.b_batch[1] = x[1] * p.n;
+  p.b_batch[2] = group_in * p.n;
+  p.b_row = p.n;
+  p.b_col = 1;
+  p.entry_row = p.m;
+  p.c_row = p.n;
+  const Operand col = ctx.shared_temporary(byte_size(DType::I32, x[0] * groups * p.m * p.n));
+  Step& s = ctx.step(kernel::i8_kernel(p.form));
+  s.operands = {ctx.input(1), ctx.input(0), col, ctx.input(3), ctx.input(2)};
+  s.params = params_of(p);
+  s.structure = offsetof(kernel::GemmI8Params, row_groups) / sizeof(int64_t);
+  s.units = p.n == 0 || p.run_bytes == 0 ? 0 : kernel::i8_units(p);
+  s.scratch = kernel::i8_scratch(p).total;
+  s.specialise = p.m * p.n * p.run_bytes >= 4096;
+  s.expr = std::make_shared<Expr>(parse_expr("acc", {DType::I32}));
+  emit_col2im(ctx, DType::I32, w, col, {});
 }
 
 }  // namespace
 
-void register_conv_transpose(OpRegistry& r) { r.add({"ConvTranspose", "", 2, 3, 1, 1, infer, with_halves<lower>}); }
+void register_conv_transpose(OpRegistry& r) {
+  r.add({"ConvTranspose", "", 2, 3, 1, 1, infer, with_halves<lower>});
+  r.add({"ConvTransposeInteger", "ingot", 2, 4, 1, 1, infer_integer, lower_integer});
+}
 
 }  // namespace ingot

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "kernels/quantize.h"
+#include "kernels/value_range.h"
 #include "ops/layout.h"
-#include "ops/reduce.h"
 
 namespace ingot {
 namespace {
@@ -213,18 +213,19 @@ void infer_dynamic(InferContext& ctx) {
 // The range of x with 0 in it is cut into 255 steps. A tensor of zeros has a scale of 1.
 void lower_dynamic(LowerContext& ctx) {
   const auto dims = ctx.dims(0);
-  std::vector<int64_t> axes;
-  for (size_t d = 0; d < dims.size(); d++) axes.push_back(static_cast<int64_t>(d));
-  const Operand low = ctx.shared_temporary(4), high = ctx.shared_temporary(4);
-  emit_reduce(ctx, ctx.input(0), dims, low, DType::F32, axes, kReduceMin);
-  emit_reduce(ctx, ctx.input(0), dims, high, DType::F32, axes, kReduceMax);
+  const RangeParams p{product_of(dims)};
+  const int64_t chunks = (p.count + kRangeChunk - 1) / kRangeChunk;
   auto result = [&](size_t i, int64_t bytes) { return ctx.has_out(i) ? ctx.output(i) : ctx.shared_temporary(bytes); };
-  const Operand scale = result(1, 4), zero = result(2, 1);
-  const std::vector<DType> pair(2, DType::F32);
-  const char* steps = "t0 = div(sub(max(x1, 0:f32), min(x0, 0:f32)), 255:f32); where(eq(t0, 0:f32), 1:f32, t0)";
-  emit_elementwise(ctx, parse_expr(steps, pair), {{low, {}}, {high, {}}}, {scale}, {});
-  const char* offset = "cast_u8(round(clip(sub(0:f32, div(min(x0, 0:f32), x1)), 0:f32, 255:f32)))";
-  emit_elementwise(ctx, parse_expr(offset, pair), {{low, {}}, {scale, {}}}, {zero}, {});
+  const Operand scale = result(1, 4), zero = result(2, 1), ranges = ctx.shared_temporary(8 * chunks);
+  Step& range = ctx.step(ingot_value_range_kernel);
+  range.operands = {ctx.input(0), ranges};
+  range.params = params_of(p);
+  range.units = chunks;
+  range.grain = grain_for(4 * kRangeChunk);
+  Step& step = ctx.step(ingot_value_range_scale_kernel);
+  step.operands = {ranges, scale, zero};
+  step.params = params_of(p);
+  step.units = 1;
   if (!ctx.has_out(0)) return;
   Expr e;
   e.input_types = {DType::F32, DType::F32, DType::U8};

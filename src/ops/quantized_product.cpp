@@ -3,8 +3,8 @@
 // may be of any type; the first has transB, the second channels_last. B may be packed ahead: attributes "packed", an
 // I8Form or kDepthwiseForm, and "packed_shape", the dims it had.
 //
-// What the kernels for bytes do not take (zero points of other shapes, filters that are not constant) is centred into
-// i32 temporaries and multiplied by the kernels for that type.
+// What the kernels for bytes do not take (zero points of other shapes, groups of few channels whose filters are not
+// constant) is centred into i32 temporaries and multiplied by the kernels for that type.
 #include "ops/quantized_product.h"
 
 #include <algorithm>
@@ -129,7 +129,7 @@ Operand accumulators(LowerContext& ctx, const Result& r) {
   return r.expr.results.empty() ? r.operand : ctx.shared_temporary(byte_size(DType::I32, product_of(r.dims)));
 }
 
-// --- with ingot_gemm_i8_chained and ingot_gemm_i8_pairs ---
+// --- with ingot_gemm_i8_* ---
 
 bool known_zero(const TensorInfo& info) {
   const ConstantPtr& c = info.constant;
@@ -185,14 +185,14 @@ void emit_with_epilogue(LowerContext& ctx, const Kernel& kernel, Params p, const
   if (!fused) emit_epilogue(ctx, r, target);
 }
 
-void emit_gemm(LowerContext& ctx, GemmI8Params p, Operand a, const Result& r) {
+void emit_gemm(LowerContext& ctx, GemmI8Params p, Operand a, Operand b, const Result& r) {
   p.row_groups = kernel::i8_row_groups(p.m);
   Step s;
   s.structure = offsetof(GemmI8Params, row_groups) / sizeof(int64_t);
   s.units = kernel::i8_units(p);
   s.scratch = kernel::i8_scratch(p).total;
   s.specialise = p.m * p.n * p.run_bytes >= 4096;
-  emit_with_epilogue(ctx, kernel::i8_kernel(p.form), p, r, std::move(s), {a, ctx.input(kB)},
+  emit_with_epilogue(ctx, kernel::i8_kernel(p.form), p, r, std::move(s), {a, b},
                      {ctx.input(kAZero), ctx.input(kBZero)});
 }
 
@@ -258,7 +258,7 @@ bool emit_fast_matmul(LowerContext& ctx, const MatmulDims& d, const Result& r) {
   p.row_dims[3] = p.m;
   p.row_stride[3] = d.k;
   p.entry_row = p.m;
-  emit_gemm(ctx, p, ctx.input(kA), r);
+  emit_gemm(ctx, p, ctx.input(kA), ctx.input(kB), r);
   return true;
 }
 
@@ -413,6 +413,14 @@ void emit_in_layout(LowerContext& ctx, const Result& r, const std::vector<int64_
   if (!r.expr.results.empty()) emit_epilogue(ctx, r, acc);
 }
 
+// Filters [M, C/group, kernel...] with their channels last, as an image has them.
+Operand filters_last(LowerContext& ctx, const std::vector<int64_t>& w) {
+  const auto last = as_channels_last(w, false);
+  const Operand out = ctx.shared_temporary(product_of(w));
+  emit_to_last(ctx, ctx.input(kB), out, last, 1, false);
+  return out;
+}
+
 void emit_grouped(LowerContext& ctx, const Result& r, int64_t a_zero, int64_t b_zero) {
   const Image i = image_of(ctx, r);
   const int64_t groups = ctx.node.get_int("group", 1);
@@ -425,6 +433,8 @@ void emit_grouped(LowerContext& ctx, const Result& r, int64_t a_zero, int64_t b_
   p.batch[2] = groups;
   p.a_batch[2] = i.w[1];
   p.b_batch[2] = product_of(ctx.dims(kB)) / groups;
+  p.b_row = 1;
+  p.b_col = product_of(i.w, 1);
   p.entry_col = p.n;
   p.c_row = i.out.back();
   const FilterRuns runs = filter_runs(i.window, groups, i.w);
@@ -437,7 +447,8 @@ void emit_grouped(LowerContext& ctx, const Result& r, int64_t a_zero, int64_t b_
     p.row_dims[d + 1] = i.size[d];
     p.row_stride[d + 1] = i.step[d];
   }
-  emit_in_layout(ctx, r, i.out, [&](const Result& to) { emit_gemm(ctx, p, i.operand, to); });
+  const Operand w = p.b_packed ? ctx.input(kB) : filters_last(ctx, i.w);
+  emit_in_layout(ctx, r, i.out, [&](const Result& to) { emit_gemm(ctx, p, i.operand, w, to); });
 }
 
 void emit_depthwise(LowerContext& ctx, const Result& r, int64_t x_zero) {
@@ -463,11 +474,11 @@ void emit_depthwise(LowerContext& ctx, const Result& r, int64_t x_zero) {
   });
 }
 
-// False where there is no kernel: the weights, or a zero point of theirs, are not known ahead.
+// False where there is no kernel.
 bool emit_fast_conv(LowerContext& ctx, const Result& r) {
   const Node& node = ctx.node;
-  if (!node.has("packed")) return false;
-  const auto w = node.get_ints("packed_shape");
+  const auto w = conv_weight_dims(node, ctx.dims(kB));
+  if (!node.has("packed") && (!is_grouped_product(node.get_int("group", 1), w) || product_of(w) == 0)) return false;
   const auto x_zero = zero_kind(ctx, kAZero, 1, true), w_zero = zero_kind(ctx, kBZero, w[0], false);
   if (!x_zero || !w_zero) return false;
   if (node.get_int("packed", 0) == kDepthwiseForm)

@@ -1,4 +1,4 @@
-// Products of 8-bit integers as steps of ingot_gemm_i8_chained and _pairs, and how their constant operands are packed
+// Products of 8-bit integers as steps of ingot_gemm_i8_*, and how their constant operands are packed
 // ahead (planner/pack_weights.cpp).
 #pragma once
 #include "kernels/gemm_i8.h"
@@ -18,6 +18,6 @@ FilterRuns filter_runs(const Window&, int64_t groups, const std::vector<int64_t>
 // (kernels/depthwise_i8.h); what is in between has none.
 bool is_grouped_product(int64_t groups, const std::vector<int64_t>& w);
 bool is_depthwise(int64_t groups, const std::vector<int64_t>& w);
-inline constexpr int64_t kDepthwiseForm = 3;  // beside those of I8Form
+inline constexpr int64_t kDepthwiseForm = 4;  // beside those of I8Form
 
 }  // namespace ingot

@@ -18,6 +18,11 @@ using Handle = Editor::Handle;
 int row_operand(const Editor& e, const Node& n) {
   if (n.outputs.size() != 1 || !e.info(n.outputs[0]).shape) return -1;
   const Shape& out = *e.info(n.outputs[0]).shape;
+  if (n.is("MatMulInteger")) {
+    const auto &a = e.info(n.inputs[0]).shape, &w = e.info(n.inputs[1]).shape;
+    const bool one_zero = !n.has_input(2) || (e.info(n.inputs[2]).shape && product(*e.info(n.inputs[2]).shape).is(1));
+    return w && a && w->size() == 2 && a->size() >= 2 && one_zero ? 0 : -1;
+  }
   if (n.is("Gemm") || n.is("MatMul") || n.is("MatMul", "ingot")) {
     const auto& w = e.info(n.inputs[1]).shape;
     const auto& a = e.info(n.inputs[0]).shape;

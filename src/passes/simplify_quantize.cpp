@@ -57,21 +57,51 @@ bool transposed_axis(Editor& e, Handle h) {
   return true;
 }
 
+// The node that makes t, where it moves all elements of its first operand and nobody else reads t.
+const Node* mover(const Editor& e, TensorId t) {
+  static constexpr std::array kMoves = {"Reshape", "Transpose",    "Squeeze",     "Unsqueeze",
+                                        "Flatten", "DepthToSpace", "SpaceToDepth"};
+  const Node* f = e.maker(t);
+  if (!f || !f->domain.empty() || !e.single_use(t) || !e.info(f->inputs[0]).shape) return nullptr;
+  return std::find(kMoves.begin(), kMoves.end(), f->op) == kMoves.end() ? nullptr : f;
+}
+
 // QuantizeLinear(f(x)) -> f(QuantizeLinear(x)) for f that moves all elements of its first operand: bytes are moved, and
 // quantizing meets what made x.
 bool quantized_before(Editor& e, Handle h) {
   const Node n = e.node(h);
   const auto q = read_quantizer(e, n);
-  const Node* f = q ? e.maker(q->x) : nullptr;
-  if (!f || !f->domain.empty() || q->axis != Quantizer::kPerTensor || !e.single_use(q->x)) return false;
-  static constexpr std::array kMoves = {"Reshape", "Transpose",    "Squeeze",     "Unsqueeze",
-                                        "Flatten", "DepthToSpace", "SpaceToDepth"};
-  if (std::find(kMoves.begin(), kMoves.end(), f->op) == kMoves.end() || !e.info(f->inputs[0]).shape) return false;
+  const Node* f = q ? mover(e, q->x) : nullptr;
+  if (!f || q->axis != Quantizer::kPerTensor) return false;
   Node moved = *f;
   std::vector<TensorId> inputs = n.inputs;
   inputs[0] = moved.inputs[0];
   moved.inputs[0] = e.emit(n, n.op, inputs, n.attrs, e.info(n.outputs[0]).dtype, e.info(moved.inputs[0]).shape);
   e.replace(h, Node{.op = moved.op, .inputs = moved.inputs, .attrs = moved.attrs});
+  return true;
+}
+
+// DynamicQuantizeLinear(f(x)) -> f of the first result of DynamicQuantizeLinear(x), in the same way.
+bool dynamically_quantized_before(Editor& e, Handle h) {
+  const Node n = e.node(h);
+  const Node* f = mover(e, n.inputs[0]);
+  if (!f || n.outputs.size() != 3 || n.outputs[0] == kNoTensor) return false;
+  Node moved = *f, quantize{.op = n.op, .name = n.name, .inputs = {f->inputs[0]}, .origins = n.origins};
+  for (size_t i = 0; i < n.outputs.size(); i++) {
+    if (n.outputs[i] == kNoTensor) {
+      quantize.outputs.push_back(kNoTensor);
+      continue;
+    }
+    const TensorInfo old = e.info(n.outputs[i]);
+    const auto shape = i == 0 ? e.info(f->inputs[0]).shape : old.shape;
+    quantize.outputs.push_back(e.add_value(e.graph.tensor(n.outputs[i]).name, old.dtype, shape));
+  }
+  e.add(quantize);
+  moved.inputs[0] = quantize.outputs[0];
+  const TensorId y = e.emit(n, moved.op, moved.inputs, moved.attrs, DType::U8, e.info(n.outputs[0]).shape);
+  e.replace_uses(n.outputs[0], y);
+  for (size_t i = 1; i < n.outputs.size(); i++)
+    if (n.outputs[i] != kNoTensor) e.replace_uses(n.outputs[i], quantize.outputs[i]);
   return true;
 }
 
@@ -105,14 +135,23 @@ bool relu(Editor& e, Handle h) {
 }
 
 constexpr SimplifyRule kRules[] = {
-    {"QuantizeLinear", undone}, {"QuantizeLinear", quantized_before},
-    {"Concat", concat},         {"Relu", relu},
-    {"Reshape", moves},         {"Transpose", transposed_axis},
-    {"Transpose", moves},       {"Squeeze", moves},
-    {"Unsqueeze", moves},       {"Flatten", moves},
-    {"Slice", moves},           {"Gather", moves},
-    {"Expand", moves},          {"Tile", moves},
-    {"DepthToSpace", moves},    {"SpaceToDepth", moves},
+    {"QuantizeLinear", undone},
+    {"QuantizeLinear", quantized_before},
+    {"DynamicQuantizeLinear", dynamically_quantized_before},
+    {"Concat", concat},
+    {"Relu", relu},
+    {"Reshape", moves},
+    {"Transpose", transposed_axis},
+    {"Transpose", moves},
+    {"Squeeze", moves},
+    {"Unsqueeze", moves},
+    {"Flatten", moves},
+    {"Slice", moves},
+    {"Gather", moves},
+    {"Expand", moves},
+    {"Tile", moves},
+    {"DepthToSpace", moves},
+    {"SpaceToDepth", moves},
     {"MaxPool", moves},
 };
 

@@ -119,7 +119,7 @@ Shape without_ones(Shape s) {
 
 // Reshape(Transpose(Reshape(x, a), p), b) -> Transpose(Reshape(x, c), q) when b only splits axes: c splits them before.
 // torch swaps the last two axes of any tensor in this way, and then c is the shape x has already. A Reshape that only
-// inserts axes of size 1 stays where it is.
+// inserts axes of size 1 stays where it is unless the first one goes.
 bool between_reshapes(Editor& e, Handle h) {
   const Node& n = e.node(h);
   const Node* t = e.maker(n.inputs[0], "Transpose");
@@ -130,7 +130,7 @@ bool between_reshapes(Editor& e, Handle h) {
   Perm p = transpose_perm(e, *t), q(out.size());
   if (p.size() != e.info(t->outputs[0]).shape->size() || !axis_groups(out, *e.info(t->outputs[0]).shape, first))
     return false;
-  if (same_shape(without_ones(out), without_ones(*e.info(t->outputs[0]).shape))) return false;
+  const bool only_inserts = same_shape(without_ones(out), without_ones(*e.info(t->outputs[0]).shape));
   Shape split;
   for (int64_t j : inverse(p))
     for (size_t a = first[static_cast<size_t>(j)]; a < first[static_cast<size_t>(j) + 1]; a++) {
@@ -140,6 +140,7 @@ bool between_reshapes(Editor& e, Handle h) {
   TensorId x = r->inputs[0];
   if (!e.info(x).shape) return false;
   if (!same_shape(*e.info(x).shape, split)) {
+    if (only_inserts) return false;
     auto reshaped = emit_reshape(e, n, x, split);
     if (!reshaped) return false;
     x = *reshaped;

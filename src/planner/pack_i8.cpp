@@ -9,7 +9,7 @@ namespace {
 
 using namespace kernel;
 
-constexpr int64_t kColumns = kI8TileColumns;
+constexpr int64_t kColumns = i8_tile_columns(kI8Chained);
 constexpr int kLimit = 128;  // of the positive, and of the negative, weights that meet in a 16-bit lane
 constexpr int kOrder[kI8Orders][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}};
 
@@ -181,8 +181,8 @@ class Blob {
 };
 
 std::vector<int32_t> column_sums(const I8Matrix& b, I8Form form) {
-  std::vector<int32_t> out(static_cast<size_t>(div_up(b.n, kI8ChunkColumns) * kI8ChunkColumns));
-  const bool as_weights = form == kI8Chained || b.is_signed;
+  std::vector<int32_t> out(static_cast<size_t>(i8_chunks(form, b.n) * i8_chunk_columns(form)));
+  const bool as_weights = i8_of_bytes(form) || b.is_signed;
   auto add = [&](int64_t k, int64_t n) { out[static_cast<size_t>(n)] += as_weights ? weight(b, k, n) : b.at(k, n); };
   const int64_t depth = b.runs * b.run_bytes;
   if (b.column_stride == 1)  // in the order of memory
@@ -200,22 +200,22 @@ PackedI8 finish(I8Form form, Blob blob, const I8Header& header) {
   return {form, std::move(blob.bytes)};
 }
 
-PackedI8 pack_pairs(const I8Matrix& b) {
-  const int64_t words = words_of(b, kI8Pairs), groups = div_up(b.n, kColumns);
-  std::vector<int16_t> out(static_cast<size_t>(groups * words * 8));
+// kI8Pairs and kI8Dot, whose numbers are T: words of a group of columns one after the other.
+template <class T>
+PackedI8 pack_words(const I8Matrix& b, I8Form form) {
+  const int64_t words = words_of(b, form), columns = i8_tile_columns(form), parts = i8_word_bytes(form);
+  std::vector<T> out(static_cast<size_t>(div_up(b.n, columns) * words * columns * parts));
   for (int64_t n = 0; n < b.n; n++)
     for (int64_t word = 0; word < words; word++)
-      for (int64_t part = 0; part < 2; part++)
-        if (auto k = k_of(b, kI8Pairs, word, part)) {
-          const uint8_t byte = b.at(*k, n);
-          out[static_cast<size_t>(((n / kColumns * words + word) * kColumns + n % kColumns) * 2 + part)] =
-              b.is_signed ? static_cast<int16_t>(static_cast<int8_t>(byte)) : static_cast<int16_t>(byte);
-        }
+      for (int64_t part = 0; part < parts; part++)
+        if (auto k = k_of(b, form, word, part))
+          out[static_cast<size_t>(((n / columns * words + word) * columns + n % columns) * parts + part)] =
+              i8_of_bytes(form) || b.is_signed ? static_cast<T>(weight(b, *k, n)) : static_cast<T>(b.at(*k, n));
   Blob blob;
   I8Header header{};
-  header.colsum = blob.add(column_sums(b, kI8Pairs));
+  header.colsum = blob.add(column_sums(b, form));
   header.weights = blob.add(out);
-  return finish(kI8Pairs, std::move(blob), header);
+  return finish(form, std::move(blob), header);
 }
 
 struct Chained {
@@ -227,8 +227,9 @@ struct Chained {
 Chained make_chained(const I8Matrix& b) {
   const int64_t words = words_of(b, kI8Chained), blocks = i8_blocks(kI8Chained, words);
   Chained out;
-  for (int64_t chunk = 0; chunk < i8_chunks(b.n); chunk++) {
-    const int64_t first = chunk * kI8ChunkColumns, columns = std::min(kI8ChunkColumns, b.n - first);
+  for (int64_t chunk = 0; chunk < i8_chunks(kI8Chained, b.n); chunk++) {
+    constexpr int64_t kChunk = i8_chunk_columns(kI8Chained);
+    const int64_t first = chunk * kChunk, columns = std::min(kChunk, b.n - first);
     for (int64_t block = 0; block < blocks; block++) {
       std::vector<std::pair<int32_t, Program>> programs;
       for (int64_t g = 0; g < div_up(columns, kColumns); g++)
@@ -275,12 +276,13 @@ I8Matrix i8_matrix(const uint8_t* data, int64_t k, int64_t n, int64_t row_stride
 }
 
 PackedI8 pack_i8(const I8Matrix& b, I8Form form) {
-  return form == kI8Chained ? finish_chained(b, make_chained(b)) : pack_pairs(b);
+  if (form == kI8Dot) return pack_words<int8_t>(b, form);
+  return form == kI8Chained ? finish_chained(b, make_chained(b)) : pack_words<int16_t>(b, form);
 }
 
 PackedI8 pack_i8(const I8Matrix& b) {
   const Chained c = make_chained(b);
-  return worth_chaining(b, c) ? finish_chained(b, c) : pack_pairs(b);
+  return worth_chaining(b, c) ? finish_chained(b, c) : pack_words<int16_t>(b, kI8Pairs);
 }
 
 }  // namespace ingot

@@ -1,5 +1,5 @@
-// Packs a constant matrix of 8-bit integers for the kernels ingot_gemm_i8_chained and ingot_gemm_i8_pairs
-// (kernels/gemm_i8.h says how it is laid out).
+// Packs a constant matrix of 8-bit integers for the kernels ingot_gemm_i8_* (kernels/gemm_i8.h says how it is laid
+// out).
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -56,6 +56,7 @@ void put(char* rows, const NarrowPanels& layout, int64_t k, int64_t j, int numbe
   uint32_t word = 0;
   std::memcpy(&word, at, sizeof word);
   word |= static_cast<uint32_t>(number & 15) << k % kNibbles * 4;
+  if (k % kNibbles == kNibbles - 1) word ^= kTopSign;
   std::memcpy(at, &word, sizeof word);
 }
 

@@ -242,9 +242,9 @@ TensorId add_packed(Graph& g, TensorId original, const std::vector<std::byte>& b
 }
 
 // One constant for all groups, each taking the same number of bytes, and in one form.
-PackedI8 pack_together(const std::vector<I8Matrix>& matrices) {
+PackedI8 pack_together(const std::vector<I8Matrix>& matrices, bool dot_products) {
   std::vector<PackedI8> parts;
-  for (const I8Matrix& m : matrices) parts.push_back(pack_i8(m));
+  for (const I8Matrix& m : matrices) parts.push_back(dot_products ? pack_i8(m, kernel::kI8Dot) : pack_i8(m));
   const bool mixed =
       std::any_of(parts.begin(), parts.end(), [](const PackedI8& p) { return p.form == kernel::kI8Pairs; });
   size_t most = 0;
@@ -261,7 +261,7 @@ PackedI8 pack_together(const std::vector<I8Matrix>& matrices) {
   return out;
 }
 
-bool pack_integers(Graph& g) {
+bool pack_integers(Graph& g, bool dot_products) {
   struct IntegerJob {
     std::vector<I8Matrix> matrices;
     std::vector<size_t> nodes;
@@ -280,7 +280,7 @@ bool pack_integers(Graph& g) {
   }
   std::vector<IntegerJob*> list;
   for (auto& [key, job] : jobs) list.push_back(&job);
-  share_out(list.size(), 2, [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices); });
+  share_out(list.size(), 2, [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices, dot_products); });
   for (auto& [key, job] : jobs) {
     const TensorId t = add_packed(g, key.first, job.packed.bytes);
     for (size_t i : job.nodes) set_packed(g, g.nodes[i], t, job.packed.form);
@@ -296,12 +296,12 @@ bool pack_integers(Graph& g) {
 
 }  // namespace
 
-void pack_weights(Graph& g) {
+void pack_weights(Graph& g, bool dot_products) {
   for (Node& node : g.nodes)
     for (auto& [attr, value] : node.attrs)
       if (auto* body = std::get_if<GraphPtr>(&value)) {
         *body = std::make_shared<Graph>(**body);  // shared with the graph this one was copied from
-        pack_weights(**body);
+        pack_weights(**body, dot_products);
       }
   std::map<Key, TensorId> done;
   std::vector<Job> jobs;
@@ -325,7 +325,7 @@ void pack_weights(Graph& g) {
     node.attrs["packed_shape"] = original->dims;
   }
   run(jobs);
-  const bool integers = pack_integers(g);
+  const bool integers = pack_integers(g, dot_products);
   if (!jobs.empty() || integers) remove_dead(g);
 }
 

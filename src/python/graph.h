@@ -31,6 +31,7 @@ class PyGraph {
   const std::vector<Port>& outputs() const { return outputs_; }
   const FusionReport& report() const { return report_; }
   int threads();
+  void use_cache(const std::string& folder) { options_.cache_dir = folder; }
 
   nb::object inference(nb::handle inputs);
   nb::object call(const nb::args&, const nb::kwargs&);

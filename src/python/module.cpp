@@ -11,9 +11,11 @@
 #include "cli/version.h"
 #include "python/arrays.h"
 #include "python/builder.h"
+#include "python/cache.h"
 #include "python/graph.h"
 #include "python/options.h"
 #include "python/quantize.h"
+#include "python/weights.h"
 
 namespace ingot::python {
 namespace {
@@ -82,6 +84,7 @@ NB_MODULE(_ingot, m) {
   using namespace ingot::python;
   using nb::literals::operator""_a;
   import_numpy();
+  nb::set_leak_warnings(false);  // what torch.compile made lives until the process ends
   nb::register_exception_translator(translate);
   m.doc() = "The compiled part of Ingot; use the names the package `ingot` exports.";
   m.attr("VERSION") = kVersion;
@@ -146,6 +149,10 @@ NB_MODULE(_ingot, m) {
           "emit", [](const PyGraph& g, nb::handle path) { g.emit(file_path(path)); }, "path"_a,
           nb::sig("def emit(self, path: str | os.PathLike[str]) -> None"),
           "Writes a native library with the C interface of ingot/ingot.h.")
+      .def(
+          "use_cache", [](PyGraph& g, nb::handle folder) { g.use_cache(file_path(folder)); }, "folder"_a,
+          nb::sig("def use_cache(self, folder: str | os.PathLike[str]) -> None"),
+          "The folder of the disk cache, if not the usual one, from now on.")
       .def_prop_ro("path", &PyGraph::path, "What the graph was read from.")
       .def_prop_ro("is_library", &PyGraph::is_library, "True for a loaded model.so, which can only be run.")
       .def_prop_ro("inputs", &PyGraph::inputs)
@@ -165,6 +172,8 @@ NB_MODULE(_ingot, m) {
           "allow_library: bool) -> Graph"));
   add_builder(m);
   add_quantizer(m);
+  add_cache(m);
+  add_weights(m);
   m.def("fma_peak", &fma_peak, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
         "fp32 multiply-adds per second this core does now, in units of 1e9; 0 without AVX2 and FMA.");
   m.def("read_bandwidth", &read_bandwidth, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "loader/onnx_loader.h"
+#include "passes/passes.h"
 #include "quantizer/marks.h"
 #include "quantizer/narrow.h"
 #include "writer/downgrade.h"
@@ -35,8 +36,12 @@ void finish(Graph& graph, const ConvertOptions& o, ConvertReport& report) {
   settle_marks(graph);
   if (o.weight) set_weight_type(graph, *o.weight);
   if (o.bias) report.notes = set_bias(graph, *o.bias);
+  if (o.to == "qlinear") set_unsigned_activations(graph);
   const Graph marked = deep_copy(graph);
-  if (o.to == "qlinear") report.form = to_integer_operators(graph);
+  if (o.to == "qlinear")
+    report.form = to_integer_operators(graph);
+  else
+    rows_to_integer_operators(graph);
   describe(marked, graph, report);
   if (report.quantized.empty())
     throw Error(ErrorKind::InvalidInput, fmt::format("holds nothing to convert to {}", o.to), "it is not quantized");
@@ -57,9 +62,13 @@ void take_out_marks(Graph& graph, const ConvertOptions& o, ConvertReport& report
   if (facts.nodes.empty() && facts.tensors.empty())
     throw Error(ErrorKind::InvalidInput, "holds nothing to convert to float", "it is not quantized");
   report.form.changed = static_cast<int64_t>(facts.nodes.size());
+  if (o.facts.empty()) {
+    fold_constants(graph, FoldWeights::kAll);  // weights whose scales facts cannot say
+    return;
+  }
   for (const Node& n : graph.nodes)
     if (n.is("DequantizeLinear")) report.form.stays.push_back(fmt::format("{}: stays, facts cannot say it", n.label()));
-  if (!o.facts.empty()) atomic_write(o.facts, facts_json(facts));
+  atomic_write(o.facts, facts_json(facts));
 }
 
 // bf16 came to convolutions, pooling and others with opset 22.

@@ -19,6 +19,9 @@ struct FormReport {
 // types are known. InvalidModel, naming the node, for scales that are not positive or do not fit.
 FormReport to_integer_operators(Graph&);
 
+// The same for products whose first operand has a scale for each row: of those ONNX's DequantizeLinear knows none.
+void rows_to_integer_operators(Graph&);
+
 // The other way.
 FormReport to_qdq(Graph&);
 

@@ -44,7 +44,23 @@ class IntegerForm {
     return std::move(report_);
   }
 
+  void run_rows() {
+    for (Handle h = 0, end = e_.size(); h < end; h++) {
+      if (!e_.alive(h) || !is_product(e_.node(h))) continue;
+      const Node n = e_.node(h);
+      const auto w = dequantized_from(e_, n.inputs[1]);
+      if (const auto rows = rows_of(n); rows && w) row_product(h, n, *rows, *w);
+    }
+    e_.finish();
+  }
+
  private:
+  // The first operand, where it has a scale for each row.
+  std::optional<Quantized> rows_of(const Node& n) {
+    const auto x = dequantized_from(e_, n.inputs[0]);
+    return x && is_one(e_.info(x->scale)) ? std::nullopt : dequantized_rows(e_, n.inputs[0]);
+  }
+
   void product(Handle h) {
     const Node n = e_.node(h);
     const auto x = dequantized_from(e_, n.has_input(0) ? n.inputs[0] : kNoTensor);
@@ -57,8 +73,7 @@ class IntegerForm {
       why = "only its weight is quantized";
     else if (!w_marked)
       why = "its second operand is fp32";
-    else if (const auto rows = x && is_one(e_.info(x->scale)) ? std::nullopt : dequantized_rows(e_, n.inputs[0]);
-             rows && w)
+    else if (const auto rows = rows_of(n); rows && w)
       why = row_product(h, n, *rows, *w);
     else if (!x || !w)
       why = "its operands have scales or types that integer operators do not take";
@@ -373,5 +388,6 @@ class IntegerForm {
 }  // namespace
 
 FormReport to_integer_operators(Graph& graph) { return IntegerForm(graph).run(); }
+void rows_to_integer_operators(Graph& graph) { IntegerForm(graph).run_rows(); }
 
 }  // namespace ingot

@@ -64,10 +64,21 @@ class Settler {
       if (contains(kRearranging, e_.node(h).op)) rearrange(h);
       if (e_.alive(h) && e_.node(h).is("Gather")) gather(h);
     }
+    for (Handle h = 0; h < e_.size(); h++)
+      if (e_.alive(h) && e_.node(h).is("DequantizeLinear")) own_zero_point(h);
     e_.finish();
   }
 
  private:
+  // Weights do not share a zero point: onnxruntime, changing s8 to u8, changes it once for each weight and fails.
+  void own_zero_point(Handle h) {
+    const Node& n = e_.node(h);
+    if (!e_.is_constant(n.inputs[0]) || !n.has_input(2) || !e_.is_constant(n.inputs[2])) return;
+    if (e_.consumers(n.inputs[2]).size() < 2) return;
+    const std::string name = e_.graph.tensor(n.inputs[0]).name + "_zero_point";
+    e_.set_input(h, 2, e_.add_constant(name, e_.info(n.inputs[2]).constant));
+  }
+
   void rearrange(Handle h) {
     const Node n = e_.node(h);
     const auto c = marked_constant(e_, n.inputs[0]);
@@ -150,32 +161,61 @@ ConstantPtr shifted(const Constant& from, DType to) {
   return c;
 }
 
-class WeightType {
+class ByteType {
  public:
-  WeightType(Graph& g, DType to) : e_(g), to_(to) {}
+  ByteType(Graph& g, DType to) : e_(g), to_(to) {}
 
-  void run() {
+  void weights() {
     for (Handle h = 0, end = e_.size(); h < end; h++) {
       const Node n = e_.node(h);
-      if (!n.is("DequantizeLinear") || !e_.is_constant(n.inputs[0])) continue;
-      const DType from = e_.info(n.inputs[0]).dtype;
-      if (from == to_ || !is_byte(from) || (n.has_input(2) && !e_.is_constant(n.inputs[2]))) continue;
-      if (n.has_input(2)) {
-        e_.set_inputs(h, {in_other_type(n.inputs[0]), n.inputs[1], in_other_type(n.inputs[2])});
-        continue;
-      }
-      const std::optional<Shape>& scales = e_.info(n.inputs[1]).shape;
-      if (!scales || !is_const(*scales)) continue;
-      std::byte* data = nullptr;
-      ConstantPtr zero = make_constant(to_, numbers(*scales), &data);
-      std::fill_n(data, zero->bytes.size(), std::byte{0x80});
+      if (!n.is("DequantizeLinear") || !e_.is_constant(n.inputs[0]) || !can_shift(n)) continue;
       const TensorId q = in_other_type(n.inputs[0]);
-      e_.set_inputs(h, {q, n.inputs[1], e_.add_constant(e_.graph.tensor(n.inputs[0]).name + "_zero_point", zero)});
+      shift(h, q);
+    }
+    e_.finish();
+  }
+
+  void activations() {
+    for (Handle h = 0, end = e_.size(); h < end; h++) {
+      const Node n = e_.node(h);
+      if (!n.is("QuantizeLinear") || !can_shift(n) || e_.is_output(n.outputs[0])) continue;
+      const std::vector<Handle> readers = e_.consumers(n.outputs[0]);
+      if (!std::all_of(readers.begin(), readers.end(), [&](Handle r) {
+            return e_.node(r).is("DequantizeLinear") && e_.node(r).inputs[0] == n.outputs[0] && can_shift(e_.node(r));
+          }))
+        continue;
+      shift(h, n.inputs[0]);
+      for (Handle r : readers) shift(r, n.outputs[0]);
+      e_.graph.info(n.outputs[0]).dtype = to_;
     }
     e_.finish();
   }
 
  private:
+  // Its integers are of the other type, and its scales and zero points known.
+  bool can_shift(const Node& n) const {
+    const DType from = e_.info(n.is("QuantizeLinear") ? n.outputs[0] : n.inputs[0]).dtype;
+    const std::optional<Shape>& scales = e_.info(n.inputs[1]).shape;
+    return is_byte(from) && from != to_ && scales && is_const(*scales) &&
+           (!n.has_input(2) || e_.is_constant(n.inputs[2]));
+  }
+
+  // The node reads x, and its zero point in the other type.
+  void shift(Handle h, TensorId x) {
+    const Node n = e_.node(h);
+    TensorId zero = kNoTensor;
+    if (n.has_input(2)) {
+      zero = in_other_type(n.inputs[2]);
+    } else {
+      std::byte* data = nullptr;
+      ConstantPtr c = make_constant(to_, numbers(*e_.info(n.inputs[1]).shape), &data);
+      std::fill_n(data, c->bytes.size(), std::byte{0x80});
+      zero = e_.add_constant(e_.graph.tensor(n.inputs[0]).name + "_zero_point", c);
+    }
+    e_.set_inputs(h, {x, n.inputs[1], zero});
+    e_.edit(h).attrs.erase("output_dtype");
+  }
+
   TensorId in_other_type(TensorId t) {
     auto [it, fresh] = made_.try_emplace(t, kNoTensor);
     if (fresh) it->second = e_.add_constant(e_.graph.tensor(t).name, shifted(*e_.info(t).constant, to_));
@@ -272,7 +312,9 @@ void settle_marks(Graph& graph) {
   Settler(graph).run();
 }
 
-void set_weight_type(Graph& graph, DType to) { WeightType(graph, to).run(); }
+void set_weight_type(Graph& graph, DType to) { ByteType(graph, to).weights(); }
+
+void set_unsigned_activations(Graph& graph) { ByteType(graph, DType::U8).activations(); }
 
 std::vector<std::string> set_bias(Graph& graph, BiasRecipe recipe) { return BiasSetter(graph, recipe).run(); }
 

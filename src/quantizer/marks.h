@@ -19,6 +19,10 @@ void settle_marks(Graph&);
 // Constants of the other 8-bit type are said in this one: 128 is added to, or taken from, integers and zero points.
 void set_weight_type(Graph&, DType);
 
+// The same of activations that are rounded with constant scales, from s8 to u8: other engines do not have all integer
+// operators for s8.
+void set_unsigned_activations(Graph&);
+
 // Biases of products whose operands are marked, as the recipe says; also those added behind a MatMul. Returns where
 // that was not possible, and why.
 std::vector<std::string> set_bias(Graph&, BiasRecipe);

@@ -1,6 +1,7 @@
 #include "runtime/specialised.h"
 
 #include <charconv>
+#include <cstring>
 #include <sstream>
 
 #include "base/error.h"
@@ -52,8 +53,8 @@ std::vector<SpecialisedKernel> read_kernels(const std::string& text, const Kerne
 
 std::vector<SpecialisedKernel> usable_kernels(const std::string& text, const KernelFn* functions) {
   const size_t eol = text.find('\n');
-  const std::string level = text.substr(0, eol);
-  if (level == "isa x86-64-v3" && cpu_level() != IsaLevel::V3) return {};  // the native kernels still serve
+  const auto level = level_named(std::string_view(text).substr(0, eol).substr(std::strlen("isa ")));
+  if (!level || *level > cpu_level()) return {};  // the native kernels still serve
   return read_kernels(eol == std::string::npos ? "" : text.substr(eol + 1), functions);
 }
 

@@ -164,6 +164,8 @@ TEST(Attention, RandomShapes) {
   Random random(4);
   for (int i = 0; i < 200; i++) {
     int64_t kv_heads = random.in(1, 3), q_len = random.in(1, 40), kv_len = random.in(1, 80);
+    const bool few = i % 3 == 0;  // queries that read K and V where they are
+    if (few) q_len = random.in(1, kAttentionFewQueries);
     AttentionCase t = make_case({.mask_kind = random.in(0, 2),
                                  .causal = random.coin(),
                                  .zero_masked_rows = random.coin(),
@@ -174,8 +176,8 @@ TEST(Attention, RandomShapes) {
                                  .kv_heads = kv_heads,
                                  .q_len = q_len,
                                  .kv_len = kv_len,
-                                 .qk_size = random.in(1, 40),
-                                 .v_size = random.in(1, 40),
+                                 .qk_size = few ? 8 * random.in(1, 5) : random.in(1, 40),
+                                 .v_size = few ? 16 * random.in(1, 3) : random.in(1, 40),
                                  .causal_offset = random.coin() ? kv_len - q_len : random.in(-5, 5),
                                  .scale = random.coin() ? 0 : 0.7},
                                 random.coin(), random.coin(), random);

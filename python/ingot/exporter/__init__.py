@@ -5,7 +5,7 @@ source -> sources: one module -> capture: an ATen graph in which the quantizatio
 """
 
 from ingot.exporter.config import Torch2ONNXConfig
-from ingot.exporter.export import Model, export
+from ingot.exporter.model import Model, export
 from ingot.exporter.report import Difference, ExportReport, Operation
 
 __all__ = ["Difference", "ExportReport", "Model", "Operation", "Torch2ONNXConfig", "export"]

@@ -44,7 +44,8 @@ def call_of(model: Any, example_inputs: Any, input_names: Sequence[str] | None) 
     if example_inputs is None:
         raise InvalidInputError("example_inputs is missing", "a tensor, a tuple of arguments or a dict of keywords")
     if isinstance(example_inputs, Mapping) or hasattr(example_inputs, "keys"):
-        args, kwargs = (), dict(example_inputs.items())
+        args: tuple[Any, ...] = ()
+        kwargs = dict(example_inputs.items())
     elif isinstance(example_inputs, tuple | list):
         args, kwargs = tuple(example_inputs), {}
     else:
@@ -55,7 +56,9 @@ def call_of(model: Any, example_inputs: Any, input_names: Sequence[str] | None) 
         raise InvalidInputError("example_inputs holds no tensor")
     for tensor in tensors:
         if tensor.device.type != "cpu":
-            raise UnsupportedError(f"example_inputs holds a tensor on {tensor.device}", "move model and inputs to the CPU")
+            raise UnsupportedError(
+                f"example_inputs holds a tensor on {tensor.device}", "move model and inputs to the CPU"
+            )
     names = _names_of(model, flat) if input_names is None else tuple(input_names)
     if len(names) != len(tensors):
         raise InvalidInputError(f"input_names has {len(names)} names, example_inputs {len(tensors)} tensors")
@@ -85,18 +88,19 @@ def _names_of(model: Any, flat: list[tuple[Any, Any]]) -> tuple[str, ...]:
     return tuple(names)
 
 
-class _Flat(nn.Module):
+class _Flat(nn.Module):  # type: ignore[misc]
     """The module with tensors in and tensors out, computed under the reference mode."""
 
-    def __init__(self, model: nn.Module, call: Call, paths: list[str]) -> None:
+    def __init__(self, model: nn.Module, call: Call, paths: list[str], keep_reduce_range: bool) -> None:
         super().__init__()
+        self._keep_reduce_range = keep_reduce_range
         self.model = model
         self._call = call
         self._paths = paths
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         args, kwargs = self._call.arguments(tensors)
-        with ReferenceMode():
+        with ReferenceMode(self._keep_reduce_range):
             result = self.model(*args, **kwargs)
         flat, _ = pytree.tree_flatten_with_path(result)
         found = [(path, value) for path, value in flat if isinstance(value, Tensor)]
@@ -122,12 +126,13 @@ def capture(
     *,
     output_names: Sequence[str] | None = None,
     dynamic_axes: DynamicAxes | None = None,
+    keep_reduce_range: bool = False,
 ) -> Captured:
     axes = checked_axes(call, dynamic_axes or {}, output_names)
     paths: list[str] = []
-    flat = _Flat(unpacked(model), call, paths)
+    flat = _Flat(unpacked(model), call, paths, keep_reduce_range)
     tensors = enlarged(call, axes)
-    shapes = tuple({axis: Dim.AUTO for axis in axes.get(name, {})} or None for name in call.names)
+    shapes = tuple(dict.fromkeys(axes.get(name, {}), Dim.AUTO) or None for name in call.names)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -150,7 +155,9 @@ def checked_axes(call: Call, given: DynamicAxes, output_names: Sequence[str] | N
         if name not in rank:
             if name in (output_names or ()):
                 continue  # the dims of outputs follow from those of inputs
-            raise InvalidInputError(f"dynamic_axes names '{name}', which is no input or output", f"inputs: {', '.join(rank)}")
+            raise InvalidInputError(
+                f"dynamic_axes names '{name}', which is no input or output", f"inputs: {', '.join(rank)}"
+            )
         named = dict(axes) if isinstance(axes, Mapping) else {int(a): f"{name}_dim_{a}" for a in axes}
         for axis, label in named.items():
             if not -rank[name] <= axis < rank[name]:
@@ -165,7 +172,9 @@ def enlarged(call: Call, axes: dict[str, dict[int, str]]) -> tuple[Tensor, ...]:
     for name, tensor in zip(call.names, call.tensors, strict=True):
         for axis, label in axes.get(name, {}).items():
             if tensor.shape[axis] == 0:
-                raise InvalidInputError(f"example_inputs: '{name}' has no elements along axis {axis}, which is to be free")
+                raise InvalidInputError(
+                    f"example_inputs: '{name}' has no elements along axis {axis}, which is to be free"
+                )
             if tensor.shape[axis] == 1:
                 small.add(label)
     result = []

@@ -11,7 +11,8 @@ from ingot.errors import InvalidInputError
 
 DTYPES = ("fp32", "bf16", "fp16", "int8")
 FORMATS = {"qdq": "QDQ", "qlinear": "QLinear", "qoperator": "QLinear"}
-WEIGHT_TYPES = {"s8": "s8", "int8": "s8", "u8": "u8", "uint8": "u8"}
+WeightType = Literal["s8", "u8"]
+WEIGHT_TYPES: dict[str, WeightType] = {"s8": "s8", "int8": "s8", "u8": "u8", "uint8": "u8"}
 Bias = Literal["int32", "fp32", "fp32_trailing"]
 RECIPES: dict[str, Bias] = {
     "int32_bias": "int32",
@@ -46,9 +47,11 @@ class Torch2ONNXConfig:
     output_names     of the results, in order
     dynamic_axes     {"input": {0: "batch_size"}} or {"input": [0]}: dims that are free in the written model
     weight_type      s8 or u8; None: as the model has them
-    per_channel      None: as the model has them; True or False: weights are quantized anew with (without) a scale for each
-                     channel
+    per_channel      None: as the model has them; True, False: quantized anew, with a scale for each channel or not
     recipe           of biases: int32_bias, fp32_bias, fp32_bias_qdq (fp32, and the result of the product quantized)
+    keep_reduce_range
+                     dynamic activations in 7 bits where PyTorch's x86 kernels have them, with QuantizeLinear; else in 8
+                     bits with DynamicQuantizeLinear
     external_data    weights in a file beside the model; always so above 2 GB
     verify           check the file, run it in Ingot and onnxruntime, compare with PyTorch
     """
@@ -63,11 +66,14 @@ class Torch2ONNXConfig:
     weight_type: str | None = None
     per_channel: bool | None = None
     recipe: str = "int32_bias"
+    keep_reduce_range: bool = False
     external_data: bool = False
     verify: bool = True
 
     def __post_init__(self) -> None:
-        self.dtype = _choice("dtype", {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}.get(self.dtype, self.dtype), DTYPES)
+        self.dtype = _choice(
+            "dtype", {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}.get(self.dtype, self.dtype), DTYPES
+        )
         self.quant_format = FORMATS[_choice("quant_format", self.quant_format, list(FORMATS))]
         if self.weight_type is not None:
             self.weight_type = WEIGHT_TYPES[_choice("weight_type", self.weight_type, list(WEIGHT_TYPES))]
@@ -76,7 +82,7 @@ class Torch2ONNXConfig:
             raise InvalidInputError(f"opset_version: {self.opset_version!r} is no integer")
         if not OLDEST_OPSET <= self.opset_version <= NEWEST_OPSET:
             raise InvalidInputError(f"opset_version: {self.opset_version} is not in {OLDEST_OPSET} to {NEWEST_OPSET}")
-        for field in ("external_data", "verify"):
+        for field in ("keep_reduce_range", "external_data", "verify"):
             if not isinstance(getattr(self, field), bool):
                 raise InvalidInputError(f"{field}: {getattr(self, field)!r} is neither True nor False")
         if self.per_channel is not None and not isinstance(self.per_channel, bool):
@@ -89,7 +95,11 @@ class Torch2ONNXConfig:
     def _check_names(field: str, names: Any) -> None:
         if names is None:
             return
-        if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(n, str) and n for n in names):
+        if (
+            isinstance(names, str)
+            or not isinstance(names, Sequence)
+            or not all(isinstance(n, str) and n for n in names)
+        ):
             raise InvalidInputError(f"{field}: a list of names is needed, not {names!r}")
 
     def _check_axes(self) -> None:
@@ -100,7 +110,13 @@ class Torch2ONNXConfig:
         for name, axes in self.dynamic_axes.items():
             values = list(axes) if isinstance(axes, Mapping | Sequence) and not isinstance(axes, str) else None
             if values is None or not all(isinstance(a, int) and not isinstance(a, bool) for a in values):
-                raise InvalidInputError(f"dynamic_axes: '{name}' has {axes!r}", 'axes are numbers: {0: "batch_size"} or [0]')
+                raise InvalidInputError(
+                    f"dynamic_axes: '{name}' has {axes!r}", 'axes are numbers: {0: "batch_size"} or [0]'
+                )
+
+    @property
+    def weights(self) -> WeightType | None:
+        return WEIGHT_TYPES[self.weight_type] if self.weight_type is not None else None
 
     @property
     def bias(self) -> Bias:

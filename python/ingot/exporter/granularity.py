@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.export import ExportedProgram
 
 from ingot.exporter.weights import decomposed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch.export import ExportedProgram
 
 
 def with_granularity(program: ExportedProgram, constants: Mapping[str, Tensor], per_channel: bool) -> dict[str, Tensor]:

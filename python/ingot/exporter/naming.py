@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from ingot.exporter.capture import Captured
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ingot.exporter.capture import Captured
 
 # How QuantizedWeight and PyTorch's own modules call the parts of a weight -> what readers expect.
 PARTS = [
@@ -58,7 +61,7 @@ def rename(captured: Captured, constants: Mapping[str, Tensor]) -> dict[str, Ten
 
 def _outputs(graph: torch.fx.Graph, names: Iterable[str]) -> dict[torch.fx.Node, str]:
     """Nodes whose value is an output, and one only."""
-    leaves = [_maker(leaf) for leaf in graph.output_node().args[0]]  # type: ignore[union-attr]
+    leaves = [_maker(leaf) for leaf in graph.output_node().args[0]]
     pairs = list(zip(leaves, names, strict=True))
     return {leaf: name for leaf, name in pairs if leaf.op == "call_function" and leaves.count(leaf) == 1}
 

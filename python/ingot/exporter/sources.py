@@ -1,15 +1,13 @@
-"""What users hand in: modules of every kind of quantization, exported programs, files, states. All become one module."""
+"""What users hand in: modules of every kind of quantization, exported programs, files, states. All become a module."""
 
 from __future__ import annotations
 
 import copy
 import math
-import os
 import warnings
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +15,10 @@ from torch.export import ExportedProgram
 
 from ingot.errors import InvalidInputError, InvalidModelError, IoError, UnsupportedError
 from ingot.exporter.torchscript import Interpreted
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
 
 
 def module_of(source: Any) -> nn.Module:
@@ -53,7 +55,6 @@ def load(path: str | os.PathLike[str]) -> ExportedProgram | torch.jit.ScriptModu
     try:
         if script:
             return torch.jit.load(str(file), map_location="cpu")
-        _register_quantized_operators()
         return torch.export.load(str(file))
     except Exception as error:
         raise InvalidModelError(f"{file}: {str(error).strip().splitlines()[0] if str(error) else error!r}") from error
@@ -80,12 +81,8 @@ def axes_of(program: ExportedProgram, names: tuple[str, ...]) -> dict[str, dict[
     return axes
 
 
-def _register_quantized_operators() -> None:
-    import torch.ao.quantization.fx._decomposed
-
-
 def _observers(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Modules of a model that is prepared for quantization, by what they do: torch's and torchao's have no common base."""
+    """Observers and fake quantizers, by what they do: torch's and torchao's have no common base."""
     return [(name, m) for name, m in model.named_modules() if hasattr(m, "calculate_qparams")]
 
 
@@ -126,8 +123,8 @@ def _check_calibrated(observers: list[tuple[str, nn.Module]]) -> None:
 def from_state_dict(float_module: nn.Module, state: Mapping[str, Any]) -> nn.Module:
     """The quantized module whose state_dict this is, made from its float module.
 
-    Which modules are quantized, and how, is read from the state. Modules without state that float_module has and the state
-    lacks (a batch norm fused into a convolution) become identities.
+    Which modules are quantized, and how, is read from the state. Normalizations that float_module has and the state
+    lacks (fused into a convolution) become identities.
     """
     from ingot.exporter.states import rebuild
 

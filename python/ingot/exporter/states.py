@@ -68,7 +68,9 @@ def rebuild(float_module: nn.Module, state: Mapping[str, Any]) -> nn.Module:
     return result
 
 
-def _with_quantized_classes(work: nn.Module, static: set[str], dynamic: set[str], state: Mapping[str, Any]) -> nn.Module:
+def _with_quantized_classes(
+    work: nn.Module, static: set[str], dynamic: set[str], state: Mapping[str, Any]
+) -> nn.Module:
     """PyTorch's own conversion chooses the classes; what it computes is overwritten by the state."""
     engine = torch.backends.quantized.engine if torch.backends.quantized.engine != "none" else "x86"
     with warnings.catch_warnings():

@@ -1,19 +1,39 @@
 """TorchScript, run operator by operator in Python.
 
-A scripted module executes in C++, where no tracer and no mode sees its operators. Interpreted calls each of them from Python
-instead. Branches and loops are followed as the example inputs and constants decide.
+A scripted module executes in C++, where no tracer and no mode sees its operators. Interpreted calls each of them from
+Python instead. Branches and loops are followed as the example inputs and constants decide.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from ingot.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# TorchScript's numbers of types.
+_DTYPES: dict[int, torch.dtype] = {
+    0: torch.uint8,
+    1: torch.int8,
+    2: torch.int16,
+    3: torch.int32,
+    4: torch.int64,
+    5: torch.float16,
+    6: torch.float32,
+    7: torch.float64,
+    11: torch.bool,
+    12: torch.qint8,
+    13: torch.quint8,
+    14: torch.qint32,
+    15: torch.bfloat16,
+    16: torch.quint4x2,
+}
 
 # On numbers TorchScript's operators are Python's; sizes of free dims are numbers too (torch.SymInt).
 SCALAR: dict[str, Callable[..., Any]] = {
@@ -52,7 +72,9 @@ PYTHON: dict[str, Callable[..., Any]] = {
     "aten::dim": lambda x: x.dim(),
     "aten::append": lambda items, item: items.append(item) or items,
     # Its scale may be a tensor or a number.
-    "aten::quantize_per_tensor": lambda x, scale, zero, dtype: torch.quantize_per_tensor(x, scale, zero, _DTYPES[dtype]),
+    "aten::quantize_per_tensor": lambda x, scale, zero, dtype: torch.quantize_per_tensor(
+        x, scale, zero, _DTYPES[dtype]
+    ),
     "aten::format": lambda text, *values: text.format(*values),
     "prim::NumToTensor": lambda x: x,
     "prim::ImplicitTensorToNum": lambda x: x,
@@ -81,7 +103,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
-class Interpreted(nn.Module):
+class Interpreted(nn.Module):  # type: ignore[misc]
     """Behaves as the script module; parameters, buffers and packed weights keep their names."""
 
     def __init__(self, script: torch.jit.ScriptModule) -> None:
@@ -123,7 +145,9 @@ class Interpreted(nn.Module):
         given = dict(zip(names, args, strict=False)) | kwargs
         missing = [name for name in names if name not in given]
         if missing:
-            raise UnsupportedError(f"the TorchScript model needs '{missing[0]}'", "pass all of its arguments as example_inputs")
+            raise UnsupportedError(
+                f"the TorchScript model needs '{missing[0]}'", "pass all of its arguments as example_inputs"
+            )
         values: dict[str, Any] = {inputs[0].debugName(): _Path("")}
         values.update({value.debugName(): given[name] for value, name in zip(inputs[1:], names, strict=True)})
         results = self._run(self._graph, values)
@@ -207,21 +231,3 @@ def _as_declared(value: Any, argument: Any) -> Any:
     if argument.name in DTYPE_ARGUMENTS and type(value) is int:
         return _DTYPES[value]
     return value
-
-
-_DTYPES = {
-    0: torch.uint8,
-    1: torch.int8,
-    2: torch.int16,
-    3: torch.int32,
-    4: torch.int64,
-    5: torch.float16,
-    6: torch.float32,
-    7: torch.float64,
-    11: torch.bool,
-    12: torch.qint8,
-    13: torch.quint8,
-    14: torch.qint32,
-    15: torch.bfloat16,
-    16: torch.quint4x2,
-}

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 import ingot
 from ingot.errors import InternalError
 from ingot.exporter.report import Difference
 
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch.export import ExportedProgram
+
 Arrays = list[np.ndarray[Any, Any]]
 
 # Operators that hand on the values of their first operand.
-MOVES = {"alias", "view", "reshape", "_unsafe_view", "flatten", "permute", "transpose", "squeeze", "unsqueeze", "clone", "t"}
+MOVES = {
+    "alias",
+    "view",
+    "reshape",
+    "_unsafe_view",
+    "flatten",
+    "permute",
+    "transpose",
+    "squeeze",
+    "unsqueeze",
+    "clone",
+    "t",
+}
+
+
+class NotThereError(Exception):
+    """An engine lacks something that the model is right to use."""
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
@@ -47,7 +66,12 @@ def run_onnxruntime(path: str, inputs: Mapping[str, Tensor]) -> Arrays:
     options.log_severity_level = 3
     options.add_session_config_entry("session.x64quantprecision", "1")
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        if "NOT_IMPLEMENTED" in str(error):  # bf16, and operators newer than it is
+            raise NotThereError(str(error).split(" : ", 3)[-1].strip()) from error
+        raise
     return list(session.run(None, {port.name: array_of(inputs[port.name]) for port in session.get_inputs()}))
 
 
@@ -64,8 +88,8 @@ def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
     if tensor.dtype == torch.bfloat16:
         import ml_dtypes
 
-        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.contiguous().numpy()
+        return np.asarray(tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16))
+    return np.asarray(tensor.contiguous().numpy())
 
 
 def _scale_behind(node: Any, constants: Mapping[str, Tensor]) -> float | None:
@@ -84,7 +108,7 @@ def _scale_behind(node: Any, constants: Mapping[str, Tensor]) -> float | None:
 
 
 def steps_of(program: ExportedProgram, constants: Mapping[str, Tensor], reference: Arrays) -> list[float]:
-    """The size of one quantization step of each output: its scale; of results in floats, the 255th part of their range."""
+    """The size of one quantization step of each output: its scale; of floats, the 255th part of their range."""
     leaves = program.graph.output_node().args[0]
     steps = []
     for leaf, value in zip(leaves, reference, strict=True):
@@ -96,7 +120,9 @@ def steps_of(program: ExportedProgram, constants: Mapping[str, Tensor], referenc
     return steps
 
 
-def differences(between: str, names: Sequence[str], found: Arrays, wanted: Arrays, steps: list[float]) -> list[Difference]:
+def differences(
+    between: str, names: Sequence[str], found: Arrays, wanted: Arrays, steps: list[float]
+) -> list[Difference]:
     result = []
     for name, a, b, step in zip(names, found, wanted, steps, strict=True):
         if a.shape != b.shape:

@@ -1,8 +1,8 @@
 """Quantized weights, out of the many shapes PyTorch keeps them in.
 
-PyTorch hides integers in packed objects (LinearPackedParams, Conv2dPackedParams, CellParams, ...), in quantized tensors and
-in torchao's tensor subclasses. No tracer sees through these. `unpacked(model)` is the same model with each of them replaced
-by a QuantizedWeight, whose integers and scales are ordinary buffers under an ordinary name.
+PyTorch hides integers in packed objects (LinearPackedParams, Conv2dPackedParams, CellParams, ...), in quantized
+tensors and in torchao's tensor subclasses. No tracer sees through these. `unpacked(model)` is the same model with each
+of them replaced by a QuantizedWeight, whose integers and scales are ordinary buffers under an ordinary name.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ActivationRule:
     pre_scale: Tensor | None = None
 
 
-class QuantizedWeight(nn.Module):
+class QuantizedWeight(nn.Module):  # type: ignore[misc]
     """real = (values - zero_point) * scale + offset; scales lie along `axis`, in blocks of `block` along the last dim.
 
     Tensor-like enough for PyTorch's argument parser, so that F.linear(x, quantized_weight) reaches the reference mode.
@@ -95,7 +95,9 @@ class QuantizedWeight(nn.Module):
                 self.values, self.scale, self.zero_point, least, most, kind, self.block, torch.float32
             )
         elif self.axis is None:
-            values = decomposed.dequantize_per_tensor.tensor(self.values, self.scale, self.zero_point, least, most, kind)
+            values = decomposed.dequantize_per_tensor.tensor(
+                self.values, self.scale, self.zero_point, least, most, kind
+            )
         else:
             values = decomposed.dequantize_per_channel(
                 self.values, self.scale, self.zero_point, self.axis, least, most, kind
@@ -116,13 +118,13 @@ class QuantizedWeight(nn.Module):
         return self.values.device
 
     def dim(self) -> int:
-        return self.values.dim()
+        return int(self.values.dim())
 
     def size(self, dim: int | None = None) -> Any:
         return self.values.shape if dim is None else self.values.shape[dim]
 
 
-class HalfWeight(nn.Module):
+class HalfWeight(nn.Module):  # type: ignore[misc]
     """A weight kept in 16 bits, used in 32."""
 
     values: Tensor
@@ -140,7 +142,7 @@ class HalfWeight(nn.Module):
 Weight = QuantizedWeight | HalfWeight
 
 
-class CellWeights(nn.Module):
+class CellWeights(nn.Module):  # type: ignore[misc]
     """One layer and direction of a recurrent module."""
 
     def __init__(self, w_ih: Weight, w_hh: Weight, b_ih: Tensor | None, b_hh: Tensor | None) -> None:

@@ -1,16 +1,18 @@
 """Recurrent layers as operators that a tracer does not look into.
 
-PyTorch traces aten.lstm and the like step by step, which fixes the number of steps. torch.ops.ingot.lstm, gru, rnn_tanh and
-rnn_relu compute the same for inference and stay whole.
+PyTorch traces aten.lstm and the like step by step, which fixes the number of steps. torch.ops.ingot.lstm, gru, rnn_tanh
+and rnn_relu compute the same for inference and stay whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 library = torch.library.Library("ingot", "DEF")  # operators of our own
 _ARGUMENTS = "Tensor[] params, bool has_biases, int num_layers, bool bidirectional, bool batch_first"

@@ -1,4 +1,4 @@
-"""Into and out of the quantized world: quantize, dequantize, fake quantization, and questions about a quantized tensor."""
+"""Into and out of the quantized world: quantize, dequantize, fake quantization, questions about a quantized tensor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ingot.errors import UnsupportedError
-from ingot.exporter.reference import Grid, ReferenceMode, grid_of, handles, real
+from ingot.exporter.reference.mode import Grid, ReferenceMode, grid_of, handles, real
 from ingot.exporter.weights import INTEGER_OF, QuantizedWeight, bounds, decomposed
 
 
@@ -35,7 +35,9 @@ def _per_channel(x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, leas
 
 
 @handles("fake_quantize_per_tensor_affine")
-def fake_quantize(mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Tensor:
+def fake_quantize(
+    mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, quant_min: int, quant_max: int
+) -> Tensor:
     return _float(mode.quantized(x, _grid_between(scale, zero_point, quant_min, quant_max)))
 
 
@@ -65,8 +67,8 @@ def fused_fake_quantize(
     symmetric_quant: bool = False,
 ) -> Tensor:
     if per_row_fake_quant:
-        return fake_quantize_per_channel(mode, x, scale, zero_point, ch_axis, quant_min, quant_max)  # type: ignore[no-any-return]
-    return fake_quantize(mode, x, scale.reshape(()), zero_point.reshape(()), quant_min, quant_max)  # type: ignore[no-any-return]
+        return fake_quantize_per_channel(mode, x, scale, zero_point, ch_axis, quant_min, quant_max)
+    return fake_quantize(mode, x, scale.reshape(()), zero_point.reshape(()), quant_min, quant_max)
 
 
 def _check_range(least: int, most: int) -> None:

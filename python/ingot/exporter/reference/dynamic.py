@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ingot.exporter.reference import ReferenceMode, handles
+from ingot.exporter.reference.mode import ReferenceMode, handles
 from ingot.exporter.weights import decomposed
 from ingot.torch.recurrent import library
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
 
 from ingot.errors import UnsupportedError
-from ingot.exporter.reference import ReferenceMode, handles
+from ingot.exporter.reference.mode import ReferenceMode, handles
 from ingot.exporter.weights import QuantizedWeight, bounds, decomposed
 
 

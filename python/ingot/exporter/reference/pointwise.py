@@ -1,16 +1,18 @@
-"""Everything on quantized tensors that is no product: arithmetic, activations, normalizations, concatenation, pooling."""
+"""What is no product, on quantized tensors: arithmetic, activations, normalizations, concatenation, pooling."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
 
 from ingot.errors import InvalidModelError
-from ingot.exporter.reference import Grid, ReferenceMode, grid_of, handles, real
+from ingot.exporter.reference.mode import Grid, ReferenceMode, grid_of, handles, real
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _grid(mode: ReferenceMode, x: Tensor) -> Grid:
@@ -47,7 +49,9 @@ def _scaled(x: Tensor, grid: Grid, by: float) -> tuple[Tensor, Grid]:
     return x * by, Grid(grid.scale * abs(by), zero, grid.dtype)
 
 
-def _register_arithmetic(op: str, call: Callable[[Any, Any], Tensor], scalar: Callable[..., tuple[Tensor, Grid]]) -> None:
+def _register_arithmetic(
+    op: str, call: Callable[[Any, Any], Tensor], scalar: Callable[..., tuple[Tensor, Grid]]
+) -> None:
     def with_scalar(mode: ReferenceMode, x: Tensor, by: Any, act: Callable[[Tensor], Tensor]) -> Tensor:
         y, grid = scalar(x, _grid(mode, x), float(by))
         return mode.quantized(act(y), grid)
@@ -82,7 +86,7 @@ def cat(mode: ReferenceMode, xs: list[Tensor], dim: int, scale: Any = None, zero
 
 @handles("quantized::cat_relu")
 def cat_relu(mode: ReferenceMode, xs: list[Tensor], dim: int, scale: Any = None, zero_point: Any = None) -> Tensor:
-    return cat(mode, [torch.relu(x) for x in xs], dim, scale, zero_point)  # type: ignore[no-any-return]
+    return cat(mode, [torch.relu(x) for x in xs], dim, scale, zero_point)
 
 
 # f(x, *args, output_scale, output_zero_point): the operators that name the grid of their result last.
@@ -142,13 +146,15 @@ def celu(mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, alpha: flo
 
 
 @handles("quantized::dropout")
-def dropout(mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, p: float = 0.5, training: bool = False) -> Tensor:
+def dropout(
+    mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, p: float = 0.5, training: bool = False
+) -> Tensor:
     return _with_grid(mode, x, x, scale, zero_point)
 
 
 @handles("quantized::clamp")
-def clamp(mode: ReferenceMode, x: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    return mode.quantized(torch.clamp(x, min, max), _grid(mode, x))
+def clamp(mode: ReferenceMode, x: Tensor, *bounds: Any, **named: Any) -> Tensor:
+    return mode.quantized(torch.clamp(x, *bounds, **named), _grid(mode, x))
 
 
 @handles("quantized::relu6")

@@ -5,23 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
 
 from ingot.errors import UnsupportedError
-from ingot.exporter.reference import Grid, ReferenceMode, grid_of, handles
 from ingot.exporter.reference.dynamic import EPS, dynamic_quantize
+from ingot.exporter.reference.mode import Grid, ReferenceMode, grid_of, handles
 from ingot.exporter.weights import ActivationRule, HalfWeight, QuantizedWeight, decomposed
 
 Act = Any
 
 
-def dynamic(x: Tensor) -> Tensor:
+def dynamic(mode: ReferenceMode, x: Tensor, reduce_range: bool) -> Tensor:
     """u8 over the whole tensor, with the smallest range that holds it and zero: ONNX's DynamicQuantizeLinear.
 
-    PyTorch's kernels may keep to 7 bits (reduce_range), which saves theirs from overflowing, not ours.
+    PyTorch's x86 kernels may keep to 7 bits (reduce_range), which saves theirs from overflowing, and not ours: only if
+    the mode is told to do the same.
     """
-    q, scale, zero_point = dynamic_quantize(x)
+    if reduce_range and mode.keep_reduce_range and torch.backends.quantized.engine != "qnnpack":
+        scale, zero_point = decomposed.choose_qparams.tensor(x, 0, 127, EPS, torch.uint8)
+        q = decomposed.quantize_per_tensor.tensor(x, scale, zero_point, 0, 127, torch.uint8)
+    else:
+        q, scale, zero_point = dynamic_quantize(x)
     result: Tensor = decomposed.dequantize_per_tensor.tensor(q, scale, zero_point, 0, 255, torch.uint8)
     return result
 
@@ -90,7 +95,8 @@ def _register_linear(suffix: str, act: Act) -> None:
     def at_run_time(
         mode: ReferenceMode, x: Tensor, weight: QuantizedWeight | HalfWeight, reduce_range: bool = False
     ) -> Any:
-        return act(_linear(dynamic(x) if isinstance(weight, QuantizedWeight) else x, weight))
+        operand = dynamic(mode, x, reduce_range) if isinstance(weight, QuantizedWeight) else x
+        return act(_linear(operand, weight))
 
     @handles(f"quantized::linear{suffix}_dynamic_fp16")
     def half(mode: ReferenceMode, x: Tensor, weight: HalfWeight) -> Any:
@@ -131,7 +137,7 @@ def _register_convolution(rank: int) -> None:
 
     @handles(f"quantized::conv{rank}d_dynamic", f"quantized::conv_transpose{rank}d_dynamic")
     def at_run_time(mode: ReferenceMode, x: Tensor, weight: QuantizedWeight, reduce_range: bool = False) -> Tensor:
-        return _convolution(dynamic(x), weight, rank)
+        return _convolution(dynamic(mode, x, reduce_range), weight, rank)
 
 
 for _suffix, _act in ACTIVATIONS.items():

@@ -1,7 +1,7 @@
 """LSTM, GRU and plain recurrent layers, dynamically quantized or not, and cells.
 
-ONNX has no integer LSTM or GRU: their weights stay integers, their activations floats. Cells are written with products, and
-these are quantized as any other.
+ONNX has no integer LSTM or GRU: their weights stay integers, their activations floats. Cells are written with products,
+and these are quantized as any other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ingot.errors import UnsupportedError
-from ingot.exporter.reference import ReferenceMode, handles, real
+from ingot.exporter.reference.mode import ReferenceMode, handles, real
 from ingot.exporter.reference.products import dynamic
 from ingot.exporter.weights import CellWeights, HalfWeight, QuantizedWeight
 from ingot.torch import recurrent
@@ -76,9 +76,9 @@ for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
 Weight = QuantizedWeight | HalfWeight
 
 
-def _gates(x: Tensor, weight: Weight) -> Tensor:
+def _gates(mode: ReferenceMode, x: Tensor, weight: Weight) -> Tensor:
     """The bias is the packed one: PyTorch's kernels do not look at the biases they are given beside it."""
-    operand = dynamic(x) if isinstance(weight, QuantizedWeight) else x
+    operand = dynamic(mode, x, True) if isinstance(weight, QuantizedWeight) else x
     return torch.nn.functional.linear(operand, weight.real(), weight.bias)
 
 
@@ -87,31 +87,25 @@ def lstm_cell(
     mode: ReferenceMode, x: Tensor, hx: Any, w_ih: Weight, w_hh: Weight, *biases: Tensor
 ) -> tuple[Tensor, Tensor]:
     h, c = hx
-    i, f, g, o = (_gates(x, w_ih) + _gates(h, w_hh)).chunk(4, 1)
+    i, f, g, o = (_gates(mode, x, w_ih) + _gates(mode, h, w_hh)).chunk(4, 1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
 @handles("quantized::quantized_gru_cell_dynamic")
-def gru_cell(
-    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor
-) -> Tensor:
-    r_x, z_x, n_x = _gates(x, w_ih).chunk(3, 1)
-    r_h, z_h, n_h = _gates(h, w_hh).chunk(3, 1)
+def gru_cell(mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor) -> Tensor:
+    r_x, z_x, n_x = _gates(mode, x, w_ih).chunk(3, 1)
+    r_h, z_h, n_h = _gates(mode, h, w_hh).chunk(3, 1)
     z = torch.sigmoid(z_x + z_h)
     n = torch.tanh(n_x + torch.sigmoid(r_x + r_h) * n_h)
     return (h - n) * z + n
 
 
 @handles("quantized::quantized_rnn_tanh_cell_dynamic")
-def rnn_tanh_cell(
-    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor
-) -> Tensor:
-    return torch.tanh(_gates(x, w_ih) + _gates(h, w_hh))
+def rnn_tanh_cell(mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor) -> Tensor:
+    return torch.tanh(_gates(mode, x, w_ih) + _gates(mode, h, w_hh))
 
 
 @handles("quantized::quantized_rnn_relu_cell_dynamic")
-def rnn_relu_cell(
-    mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor
-) -> Tensor:
-    return torch.relu(_gates(x, w_ih) + _gates(h, w_hh))
+def rnn_relu_cell(mode: ReferenceMode, x: Tensor, h: Tensor, w_ih: Weight, w_hh: Weight, *biases: Tensor) -> Tensor:
+    return torch.relu(_gates(mode, x, w_ih) + _gates(mode, h, w_hh))

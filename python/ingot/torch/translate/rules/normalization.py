@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ingot.torch.translate.registry import rule
-from ingot.torch.translate.values import Size, Tensor, Unsupported, expression, static
+from ingot.torch.translate.values import Size, Tensor, Unsupported, static
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,17 +31,22 @@ def _layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Tensor:
-    weight = weight or _ones(e, shape, x.dtype)
-    return e.op("LayerNormalization", x, weight, bias, axis=-len(shape), epsilon=eps)
+    # Under autocast x is narrower than the weights; PyTorch computes in their type.
+    wide = (weight or bias or x).dtype
+    weight = weight or _ones(e, shape, wide)
+    y = e.op("LayerNormalization", e.cast(x, wide), weight, bias, axis=-len(shape), epsilon=eps)
+    return e.cast(y, x.dtype)
 
 
 @rule(aten.native_layer_norm.default)
 def _native_layer_norm(
     e: Emitter, x: Tensor, shape: Sequence[Size], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> list[Tensor]:
-    weight = weight or _ones(e, shape, x.dtype)
-    types = [out.dtype for out in e.out]
-    return e.ops("LayerNormalization", [x, weight, bias], types, axis=-len(shape), epsilon=eps)
+    wide = (weight or bias or x).dtype
+    weight = weight or _ones(e, shape, wide)
+    types = [wide, *(out.dtype for out in e.out[1:])]
+    y, *statistics = e.ops("LayerNormalization", [e.cast(x, wide), weight, bias], types, axis=-len(shape), epsilon=eps)
+    return [e.cast(Tensor(y.name, wide, x.shape), x.dtype), *statistics]
 
 
 @rule(aten.rms_norm.default)
@@ -73,7 +78,7 @@ def _by_channel(e: Emitter, x: Tensor, values: Tensor) -> Tensor:
 def _batch_norm_eval(
     e: Emitter, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float
 ) -> Tensor:
-    count = [expression(mean.dims[0])]
+    count = [e.size(mean, 0)]
     weight = weight or _ones(e, count, mean.dtype)
     bias = bias or e.fill(count, 0, mean.dtype)
     return e.op("BatchNormalization", x, weight, bias, mean, var, epsilon=eps)

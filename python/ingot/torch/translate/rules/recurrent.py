@@ -128,7 +128,7 @@ def _rnn_relu(e: Emitter, x: Tensor, hx: Tensor, params: Sequence[Tensor], *rest
 
 # torch.ops.ingot.*: see ingot/torch/recurrent.py.
 def _whole(name: str, states: int) -> None:
-    inner = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _rnn_tanh, "rnn_relu": _rnn_relu}[name]
+    inner: Any = {"lstm": _lstm, "gru": _gru, "rnn_tanh": _rnn_tanh, "rnn_relu": _rnn_relu}[name]
 
     @rule(f"ingot.{name}.default")
     def translate(e: Emitter, x: Tensor, *args: Any) -> list[Tensor]:

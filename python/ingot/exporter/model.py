@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,9 @@ from ingot.exporter.report import ExportReport, Operation
 from ingot.exporter.sources import axes_of, example_of, from_state_dict, load, module_of
 from ingot.quantization import convert, finish_export
 from ingot.torch.translate import Interface, translate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 
 class Model:
@@ -53,7 +56,9 @@ class Model:
         call = call_of(self.module, inputs, config.input_names)
         return call, config.dynamic_axes if config.dynamic_axes is not None else axes_of(self.program, call.names)
 
-    def export(self, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any) -> ExportReport:
+    def export(
+        self, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any
+    ) -> ExportReport:
         """Writes an ONNX file, and says what was done. Nothing is written when anything fails."""
         if config is None:
             config = _config_of(fields)
@@ -62,7 +67,9 @@ class Model:
         return _export(self, _target(path), config)
 
 
-def export(source: Any, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any) -> ExportReport:
+def export(
+    source: Any, path: str | os.PathLike[str], config: Torch2ONNXConfig | None = None, **fields: Any
+) -> ExportReport:
     """Model(source).export(path, config); fields of Torch2ONNXConfig may be given by name instead of a config."""
     return Model(source).export(path, config, **fields)
 
@@ -94,20 +101,29 @@ def _export(model: Model, target: Path, config: Torch2ONNXConfig) -> ExportRepor
         report.quant_format = config.quant_format
     call, axes = model.interface(config)
     with _timed(report, "trace"):
-        captured = capture(model.module, call, output_names=config.output_names, dynamic_axes=axes)
+        captured = capture(
+            model.module,
+            call,
+            output_names=config.output_names,
+            dynamic_axes=axes,
+            keep_reduce_range=config.keep_reduce_range,
+        )
     constants = constants_of(captured)
     if config.per_channel is not None and config.dtype == "int8":
         constants = with_granularity(captured.program, constants, config.per_channel)
     constants = rename(captured, constants)
     with _work_folder(target) as folder:
-        marked, written = folder / "traced.onnx", folder / target.name
+        traced, written = folder / "traced", folder / target.name
+        traced.mkdir()
         with _timed(report, "translate"):
             interface = Interface(captured.output_names, captured.dim_names)
-            translate(captured.program.graph, constants, interface=interface).write(marked)
+            translate(captured.program.graph, constants, interface=interface).write(traced / "model.onnx")
         with _timed(report, "finish"):
-            _finish(marked, written, config, report)
-        marked.unlink()
-        marked.with_name(marked.name + ".data").unlink(missing_ok=True)
+            if config.dtype == "int8":
+                _finish_integers(traced / "model.onnx", written, config, report)
+            else:
+                _finish_floats(traced / "model.onnx", written, config, report, _is_quantized(captured))
+        shutil.rmtree(traced)
         if config.verify:
             with _timed(report, "verify"):
                 _verify(model, captured, constants, written, report)
@@ -119,14 +135,24 @@ def _export(model: Model, target: Path, config: Torch2ONNXConfig) -> ExportRepor
 @contextlib.contextmanager
 def _timed(report: ExportReport, what: str) -> Iterator[None]:
     start = time.perf_counter()
-    yield
+    shown = sys.stderr.isatty()
+    if shown:
+        print(f"\r\x1b[K{what} ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     report.seconds[what] = time.perf_counter() - start
 
 
 @contextlib.contextmanager
 def _work_folder(target: Path) -> Iterator[Path]:
     """Beside the target, so that files can be renamed into place."""
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    except OSError as error:
+        raise IoError(f"{target.parent}: {error.strerror}") from None
     try:
         yield folder
     finally:
@@ -136,7 +162,7 @@ def _work_folder(target: Path) -> Iterator[Path]:
 def _put_in_place(folder: Path, target: Path) -> None:
     # The weights first: a model never stands beside another model's weights under its own name for long.
     for file in sorted(folder.iterdir(), key=lambda f: f.name == target.name):
-        os.replace(file, target.parent / file.name)
+        file.replace(target.parent / file.name)
 
 
 def constants_of(captured: Captured) -> dict[str, Tensor]:
@@ -152,24 +178,39 @@ def constants_of(captured: Captured) -> dict[str, Tensor]:
     return {placeholder: held[name].detach() for placeholder, name in names.items()}
 
 
-def _finish(marked: Path, written: Path, config: Torch2ONNXConfig, report: ExportReport) -> None:
-    opset, external_data = config.opset_version, config.external_data
-    if config.dtype != "int8":
-        to = None if config.dtype == "fp32" else config.dtype
-        report.notes += convert(marked, written, to=to, opset=opset, external_data=external_data)
-        return
+def _finish_integers(traced: Path, written: Path, config: Torch2ONNXConfig, report: ExportReport) -> None:
     found = finish_export(
-        marked,
+        traced,
         written,
         quant_format="qdq" if config.quant_format == "QDQ" else "qlinear",
-        opset=opset,
+        opset=config.opset_version,
         bias=config.bias,
-        weight=config.weight_type,
-        external_data=external_data,
+        weight=config.weights,
+        external_data=config.external_data,
     ).data
     report.quantized = [Operation(o["name"], o["operator"], o["form"], o["reason"]) for o in found["quantized"]]
     report.unquantized = [Operation(o["name"], o["operator"], "fp32", o["reason"]) for o in found["not_quantized"]]
     report.notes += found.get("notes", [])
+
+
+def _finish_floats(
+    traced: Path, written: Path, config: Torch2ONNXConfig, report: ExportReport, quantized: bool
+) -> None:
+    """What was quantized becomes the floats it stands for; these become narrower where asked for."""
+    opset, external_data = config.opset_version, config.external_data
+    if quantized:
+        report.notes.append("the model is quantized: weights are the floats that its integers stand for")
+        floats = written if config.dtype == "fp32" else traced.with_name("floats.onnx")
+        report.notes += convert(traced, floats, to="float", opset=opset, external_data=external_data)
+        traced = floats
+    if traced != written:
+        narrow: dict[str, Literal["fp16", "bf16"] | None] = {"fp32": None, "fp16": "fp16", "bf16": "bf16"}
+        report.notes += convert(traced, written, to=narrow[config.dtype], opset=opset, external_data=external_data)
+
+
+def _is_quantized(captured: Captured) -> bool:
+    spaces = ("quantized_decomposed", "ingot::dynamic_quantize")
+    return any(str(getattr(node.target, "_name", "")).startswith(spaces) for node in captured.program.graph.nodes)
 
 
 def _verify(
@@ -188,6 +229,8 @@ def _verify(
         report.differences += verify.differences("onnxruntime and exact arithmetic", names, theirs, exact, steps)
     except ImportError:
         report.notes.append("onnxruntime is not installed: the file was not run there")
+    except verify.NotThereError as reason:
+        report.notes.append(f"onnxruntime cannot run the file: {reason}")
     args, kwargs = call.arguments(call.tensors)
     if report.quant_format:
         eager = verify.run_torch(model.module, *args, **kwargs)

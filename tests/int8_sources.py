@@ -1,7 +1,7 @@
 """PyTorch models quantized in all the ways there are: small, and each with a float model and an input.
 
-`SOURCES` maps a name to a function that gives (model, float model or None, example inputs, ...). The model may be the path of
-a file. Used by tests/test_export.py and by scripts/export_matrix.py, which writes docs/export.md.
+`SOURCES` maps a name to its kind and a function that builds it. Used by tests/test_export.py and by
+scripts/export_matrix.py, which writes docs/export.md.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import copy
 import tempfile
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.ao.nn.quantized as nnq
 import torch.ao.quantization as tq
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 from torch.ao.quantization import quantize_fx as fx
+from torch.nn import functional as F  # noqa: N812
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass
@@ -58,7 +60,7 @@ def build(name: str) -> Source:
         torch.backends.quantized.engine = engine
 
 
-class Perceptron(nn.Module):
+class Perceptron(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(16, 32), nn.Linear(32, 8)
@@ -68,7 +70,7 @@ class Perceptron(nn.Module):
         return result
 
 
-class Convolutional(nn.Module):
+class Convolutional(nn.Module):  # type: ignore[misc]
     """With stubs for eager quantization; FX and PT2E do not need them."""
 
     def __init__(self, stubs: bool = False) -> None:
@@ -88,13 +90,17 @@ class Convolutional(nn.Module):
         return result
 
 
-class Everything(nn.Module):
+class Everything(nn.Module):  # type: ignore[misc]
     """Arithmetic, activations, normalizations, pooling, all ranks of convolutions, on quantized tensors."""
 
     def __init__(self) -> None:
         super().__init__()
         self.quant, self.dequant = tq.QuantStub(), tq.DeQuantStub()
-        self.conv1, self.conv2, self.conv3 = nn.Conv1d(4, 6, 3), nn.Conv2d(4, 6, 3, stride=2, groups=2), nn.Conv3d(4, 6, 3)
+        self.conv1, self.conv2, self.conv3 = (
+            nn.Conv1d(4, 6, 3),
+            nn.Conv2d(4, 6, 3, stride=2, groups=2),
+            nn.Conv3d(4, 6, 3),
+        )
         self.up = nn.ConvTranspose2d(6, 4, 2, stride=2)
         self.up1 = nn.ConvTranspose1d(6, 4, 3, stride=2, output_padding=1)
         self.add, self.mul, self.cat, self.shift, self.scale = (nnq.FloatFunctional() for _ in range(5))
@@ -120,7 +126,7 @@ class Everything(nn.Module):
         return self.dequant(m), self.dequant(w), self.dequant(deep)
 
 
-class Functional(nn.Module):
+class Functional(nn.Module):  # type: ignore[misc]
     """What FX quantizes beyond modules."""
 
     def __init__(self) -> None:
@@ -138,7 +144,7 @@ class Functional(nn.Module):
         return result
 
 
-class Recurrent(nn.Module):
+class Recurrent(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.lstm = nn.LSTM(8, 6, num_layers=2, batch_first=True, bidirectional=True)
@@ -150,7 +156,7 @@ class Recurrent(nn.Module):
         return self.fc(y), hidden
 
 
-class Cells(nn.Module):
+class Cells(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.lstm, self.gru, self.rnn = nn.LSTMCell(8, 6), nn.GRUCell(6, 6), nn.RNNCell(6, 4)
@@ -161,7 +167,7 @@ class Cells(nn.Module):
         return result
 
 
-class Tables(nn.Module):
+class Tables(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.table, self.bag = nn.Embedding(20, 8), nn.EmbeddingBag(20, 8, mode="sum")
@@ -275,7 +281,9 @@ def _eager_qat_prepared() -> Source:
 
 def _fx_prepared(engine: str = "x86", model: nn.Module | None = None) -> tuple[nn.Module, nn.Module]:
     model = model or Convolutional().eval()
-    prepared: nn.Module = fx.prepare_fx(copy.deepcopy(model), tq.get_default_qconfig_mapping(engine), (torch.randn(IMAGES),))
+    prepared: nn.Module = fx.prepare_fx(
+        copy.deepcopy(model), tq.get_default_qconfig_mapping(engine), (torch.randn(IMAGES),)
+    )
     _calibrate(prepared, IMAGES)
     return model, prepared
 
@@ -450,7 +458,13 @@ def _pt2_file() -> Source:
 def _scripted() -> Source:
     made = _eager_static("x86")
     script = torch.jit.script(made.model)
-    return _in_file("m.pt", lambda path: torch.jit.save(script, path), inputs=made.inputs, float_model=made.float_model, dynamic_axes=made.dynamic_axes)
+    return _in_file(
+        "m.pt",
+        lambda path: torch.jit.save(script, path),
+        inputs=made.inputs,
+        float_model=made.float_model,
+        dynamic_axes=made.dynamic_axes,
+    )
 
 
 @source("FX static, traced", "static")
@@ -482,7 +496,7 @@ def _dynamic_state() -> Source:
 # Whole networks of transformers.
 
 
-class _Only(nn.Module):
+class _Only(nn.Module):  # type: ignore[misc]
     """One tensor of a transformers model."""
 
     def __init__(self, model: nn.Module, output: str) -> None:
@@ -498,7 +512,12 @@ def _bert() -> nn.Module:
     from transformers import BertConfig, BertForSequenceClassification
 
     config = BertConfig(
-        vocab_size=100, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, max_position_embeddings=64
+        vocab_size=100,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
     )
     return _Only(BertForSequenceClassification(config), "logits").eval()
 
@@ -541,7 +560,7 @@ def _pt2e_transformer(model: nn.Module, inputs: Callable[[], Tensor], dims: dict
     from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
 
-    program = torch.export.export(model, (inputs(),), dynamic_shapes=({d: torch.export.Dim.AUTO for d in dims},))
+    program = torch.export.export(model, (inputs(),), dynamic_shapes=(dict.fromkeys(dims, torch.export.Dim.AUTO),))
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
     prepared = prepare_pt2e(program.module(), quantizer)

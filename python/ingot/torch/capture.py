@@ -1,0 +1,143 @@
+"""Captures a module for certain arguments without dynamo: AOTAutograd runs its forward on fake tensors."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._guards import TracingContext, tracing
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+from ingot.torch.lowering import lower
+from ingot.torch.tree import Builder, Flattener, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ingot.torch.options import Options
+
+
+class FlatModule(torch.nn.Module):  # type: ignore[misc]
+    """The module as a function of tensors. Numbers that may vary come as the sizes of empty tensors, so that they can
+    be symbolic like any size."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        forward: Callable[..., Any],
+        spec: Spec,
+        literals: Sequence[Any],
+        numbers: Sequence[int],
+    ) -> None:
+        super().__init__()
+        self.module = module
+        self.call, self.spec, self.literals, self.numbers = forward, spec, list(literals), list(numbers)
+        self.result_spec: Spec = None
+        self.result_literals: list[Any] = []
+        self.changed: list[tuple[int, Spec]] = []  # containers of the caller that get other contents
+
+    def forward(self, *tensors: Any) -> tuple[Any, ...]:
+        literals = list(self.literals)
+        count = len(tensors) - len(self.numbers)
+        for place, carrier in zip(self.numbers, tensors[count:], strict=True):
+            literals[place] = carrier.shape[0]
+        builder = Builder(tensors[:count], literals)
+        args, named = builder.build(self.spec)
+        containers = builder.containers
+        before = [contents_of(c, containers) for c in containers]
+        result = self.call(*args, **dict(named))
+        out = Flattener(containers)
+        self.result_spec = out.flatten(result)
+        self.changed = []
+        for i, container in enumerate(containers):
+            if contents_of(container, containers) != before[i]:
+                self.changed.append((i, out.contents(container)))
+        self.result_literals = out.literals
+        return tuple(out.leaves)
+
+
+def contents_of(container: Any, containers: list[Any]) -> Any:
+    """What tells whether a container was changed: its spec, and which leaves it holds."""
+    flat = Flattener(containers)
+    spec = flat.contents(container)
+    return spec, [id(leaf) for leaf in flat.leaves], [repr(x) for x in flat.literals]
+
+
+class Capture:
+    """A module captured for one signature, and what else it can be called with."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        forward: Callable[..., Any],
+        flat: tuple[Spec, list[torch.Tensor], list[Any]],
+        dynamic_dims: Sequence[set[int]],
+        dynamic_numbers: Sequence[int],
+        options: Options,
+    ) -> None:
+        spec, leaves, literals = flat
+        self.numbers = list(dynamic_numbers)
+        self.dims = [set(d) for d in dynamic_dims]
+        self.shapes = [tuple(leaf.shape) for leaf in leaves]
+        self.literals = list(literals)
+        self.flat = FlatModule(module, forward, spec, literals, self.numbers)
+        inputs = [*leaves, *self.carriers(literals)]
+        dims = [*self.dims, *({0} for _ in self.numbers)]
+        environment = ShapeEnv(duck_shape=False)
+        mode = FakeTensorMode(shape_env=environment, allow_non_fake_inputs=True)
+        fakes = [fake(mode, t, d, i) for i, (t, d) in enumerate(zip(inputs, dims, strict=True))]
+        own = sum(1 for _ in self.flat.named_parameters(remove_duplicate=False)) + sum(
+            1 for _ in self.flat.named_buffers(remove_duplicate=False)
+        )
+        with tracing(TracingContext(mode)), as_if_compiling():
+            run, graphs = lower(self.flat, fakes, options, first_weights=own)
+            self.run, self.graphs = run, graphs
+            self._guards = environment.produce_guards_expression(fakes)
+        self._environment = environment
+
+    def carriers(self, literals: Sequence[Any]) -> list[torch.Tensor]:
+        return [torch.empty(literals[i], 0) for i in self.numbers]
+
+    def accepts(self, leaves: Sequence[torch.Tensor], literals: Sequence[Any]) -> bool:
+        """True if what was captured also holds for these."""
+        for i, (now, then) in enumerate(zip(literals, self.literals, strict=True)):
+            if i in self.numbers:
+                if type(now) is not int or now < 0:
+                    return False
+            elif type(now) is not type(then) or (now != then and not (now != now and then != then)):
+                return False
+        for leaf, shape, free in zip(leaves, self.shapes, self.dims, strict=True):
+            if any(size != shape[d] and d not in free for d, size in enumerate(leaf.shape)):
+                return False
+        if not self._guards:
+            return True
+        return bool(self._environment.evaluate_guards_expression(self._guards, [*leaves, *self.carriers(literals)]))
+
+    def __call__(self, call: Flattener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        results = self.run(*call.leaves, *self.carriers(call.literals)) if self.numbers else self.run(*call.leaves)
+        builder = Builder(results, self.flat.result_literals, call.containers)
+        result = builder.build(self.flat.result_spec)
+        for place, spec in self.flat.changed:
+            builder.refill(call.containers[place], spec)
+        return result
+
+
+def fake(mode: FakeTensorMode, tensor: torch.Tensor, free: set[int], index: int) -> torch.Tensor:
+    from torch._dynamo.source import ConstantSource
+
+    sizes = [DimDynamic.DYNAMIC if d in free else DimDynamic.STATIC for d in range(tensor.dim())]
+    context = StatelessSymbolicContext(dynamic_sizes=sizes)
+    return mode.from_tensor(tensor, symbolic_context=context, source=ConstantSource(f"t{index}"))
+
+
+@contextlib.contextmanager
+def as_if_compiling() -> Iterator[None]:
+    """Models ask torch.compiler.is_compiling() whether they may look at values."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before

@@ -1,0 +1,248 @@
+"""A captured graph, compiled: what AOTAutograd calls in place of the graph.
+
+Weights of an inference graph are constants of its sessions: packed once. Every call looks whether they are still the
+same (`WeightWatch`); if not, the sessions that fit are looked up or made. A graph is thus right for any weights, also
+those of another module of the same class, which dynamo gives to the same graph.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ingot._ingot import WeightWatch
+from ingot.torch.partition import NOTHING, Partition, is_size, partition, shared_results
+from ingot.torch.report import Fallback, GraphReport, publish, whole_fallback
+from ingot.torch.sessions import Session, session_for
+from ingot.torch.translate import unsupported
+from ingot.torch.verify import check_against_eager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ingot.torch.options import Options
+    from ingot.torch.partition import Block
+
+# Bindings made in a row, each replaced before it saved the time it took: then weights are inputs.
+MAX_USELESS_BINDINGS = 3
+
+
+class BlockModule(torch.nn.Module):  # type: ignore[misc]
+    """A session as a module of the graph that calls it."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, *args: Any) -> Any:
+        return self.call(*args)
+
+
+class Binding:
+    """The sessions of a graph for certain weights, and a function that runs it with them."""
+
+    def __init__(
+        self, watch: WeightWatch | None, shapes: list[tuple[int, ...]] | None, run: Callable[[list[Any]], Any]
+    ):
+        self.watch, self.shapes, self.run = watch, shapes, run
+        self.sessions: dict[str, Session] = {}
+        self.alive: list[torch.Tensor] = []  # the memory of watched weights must not be given to others
+
+    def fits(self, args: list[Any]) -> bool:
+        if self.watch is not None and not self.watch.same(args):
+            return False
+        return self.shapes is None or self.shapes == shapes_of(args)
+
+
+def shapes_of(args: Sequence[Any]) -> list[tuple[int, ...]]:
+    return [tuple(a.shape) if isinstance(a, torch.Tensor) else () for a in args]
+
+
+class CompiledGraph:
+    """Called with a list of all arguments, as AOTAutograd does."""
+
+    _boxed_call = True
+
+    def __init__(self, module: torch.fx.GraphModule, kind: str, weights: Sequence[int], options: Options) -> None:
+        self.module, self.kind, self.options = module, kind, options
+        self.placeholders = module.graph.find_nodes(op="placeholder")
+        self.weights = list(weights)
+        self.dynamic = any(is_dynamic(p.meta.get("val")) for p in self.placeholders)
+        self.partition = self._partition()
+        self.report = self._report()
+        publish(self.report, strict=options.strict)
+        self._lock = threading.RLock()
+        self._bindings: list[Binding] = []
+        self._current: Binding | None = None
+        self._useless = 0
+        self._bound_at = self._bound_for = 0.0
+        self._checks = options.verify
+
+    def __call__(self, args: list[Any]) -> Any:
+        binding = self._current
+        if binding is None or not binding.fits(args):
+            binding = self._bind(args)
+        if self._checks > 0:
+            self._checks -= 1
+            check_against_eager(self, binding, args)
+        return binding.run(args)
+
+    # The cut
+
+    def _partition(self) -> Partition:
+        graph = self.module.graph
+        reasons = dict(unsupported(graph))
+        for node in graph.nodes:
+            name = operator_name(node)
+            if node.op == "call_function" and any(is_named(name, wanted) for wanted in self.options.disabled_ops):
+                reasons[node] = "it is in disabled_ops"
+        reasons = {n: r for n, r in reasons.items() if not is_size(n)}
+        reasons.update((n, NOTHING) for n in shared_results(graph) if n not in reasons)
+        weights = [self.placeholders[i] for i in self.weights]
+        return partition(graph, reasons, self.options.min_block_size, weights)
+
+    def _report(self) -> GraphReport:
+        cut = self.partition
+        report = GraphReport(self.kind, blocks=len(cut.blocks), dynamic=self.dynamic)
+        for node in cut.compiled:
+            if node.target is not operator.getitem:
+                report.operators[operator_name(node)] += 1
+        report.fallbacks = [
+            Fallback(n.name, operator_name(n), reason)
+            for n, reason in cut.eager.items()
+            if n.target is not operator.getitem and reason != NOTHING
+        ]
+        return report
+
+    # Sessions
+
+    def _bind(self, args: list[Any]) -> Binding:
+        with self._lock:
+            for i, known in enumerate(self._bindings):
+                if known.fits(args):
+                    self._bindings.insert(0, self._bindings.pop(i))
+                    self._current = known
+                    return known
+            self._give_up_on_constants()
+            start = time.perf_counter()
+            made = self._make_binding(args)
+            self._bound_at = time.perf_counter()
+            self._bound_for = self._bound_at - start
+            self._bindings.insert(0, made)
+            del self._bindings[max(self.options.cache_size, 1) :]
+            self._current = made
+            return made
+
+    def _give_up_on_constants(self) -> None:
+        """Weights that change all the time are no constants."""
+        if not self._bindings or not self.weights:
+            return
+        useless = time.perf_counter() - self._bound_at < self._bound_for
+        self._useless = self._useless + 1 if useless else 0
+        if self._useless >= MAX_USELESS_BINDINGS:
+            self.weights = []
+            self._bindings.clear()
+
+    def _make_binding(self, args: list[Any]) -> Binding:
+        # Tensors made under inference_mode do not count writes: they are inputs.
+        self.weights = [i for i in self.weights if is_watchable(args[i])]
+        constant = set(self.weights)
+        watch = WeightWatch(args, self.weights) if self.weights else None
+        fixed = self.options.dynamic is False and self.dynamic
+        blocks: dict[str, Session | Callable[..., Any]] = {}
+        for block in self.partition.blocks:
+            constants = {**block.attributes, **{n: args[i] for n, i in block.weights.items() if i in constant}}
+            blocks[block.name] = self._session(block, constants, fixed_shapes(self, block, args) if fixed else None)
+        binding = Binding(watch, shapes_of(args) if fixed else None, self._runner(blocks))
+        binding.sessions = {name: s for name, s in blocks.items() if isinstance(s, Session)}
+        binding.alive = [args[i].detach() for i in self.weights]
+        self._count_weights(binding)
+        return binding
+
+    def _session(
+        self, block: Block, constants: Mapping[str, torch.Tensor], shapes: Mapping[str, Sequence[int]] | None
+    ) -> Session | Callable[..., Any]:
+        try:
+            with torch._subclasses.fake_tensor.unset_fake_temporarily(), torch.no_grad():
+                return session_for(block.graph, constants, self.options, shapes)
+        except Exception as error:
+            if self.options.elsewhere:
+                raise
+            whole_fallback(f"a block of {len(block.graph.nodes)} nodes", error, strict=self.options.strict)
+            in_eager: Callable[..., Any] = torch.fx.GraphModule(self.module, block.graph)
+            return in_eager
+
+    def _count_weights(self, binding: Binding) -> None:
+        self.report.weights = len(binding.alive)
+        self.report.weight_bytes = sum(w.nbytes for w in binding.alive)
+        self.report.copied_bytes = sum(w.nbytes for w in binding.alive if not w.is_contiguous())
+
+    def _runner(self, blocks: Mapping[str, Session | Callable[..., Any]]) -> Callable[[list[Any]], Any]:
+        direct = self._direct_runner(blocks)
+        if direct is not None:
+            return direct
+        calls = {n: BlockModule(b.call) if isinstance(b, Session) else b for n, b in blocks.items()}
+        whole = self.partition.module(self.module, calls)
+        forward = whole.forward
+        return lambda args: forward(*args)
+
+    def _direct_runner(self, blocks: Mapping[str, Session | Callable[..., Any]]) -> Callable[[list[Any]], Any] | None:
+        """Without Python between: for a graph that is one block whose results are the graph's."""
+        if len(blocks) != 1 or len(self.partition.blocks) != 1:
+            return None
+        block, (session,) = self.partition.blocks[0], blocks.values()
+        (output,) = self.module.graph.find_nodes(op="output")
+        if not isinstance(session, Session) or list(output.args[0]) != block.outputs:
+            return None
+        if any(node.op != "placeholder" for node in block.inputs):
+            return None
+        found = session.translation
+        if any(i.symbolic for i in found.inputs) or any(o.symbolic for o in found.outputs):
+            return None
+        if [o.index for o in found.outputs] != list(range(len(session.graph.outputs))):
+            return None
+        place = {node: i for i, node in enumerate(self.placeholders)}
+        positions = [place[block.inputs[i.position]] for i in found.inputs]
+        run, tensor = session.graph.run, torch.Tensor
+        if len(positions) < 2:
+            return lambda args: run([args[p] for p in positions], tensor)
+        pick = operator.itemgetter(*positions)
+        return lambda args: run(pick(args), tensor)
+
+
+def fixed_shapes(compiled: CompiledGraph, block: Block, args: Sequence[Any]) -> dict[str, list[int]]:
+    """The shapes of a block's inputs that are arguments of the whole graph."""
+    place = {node: i for i, node in enumerate(compiled.placeholders)}
+    out = {}
+    for placeholder, source in zip(block.graph.find_nodes(op="placeholder"), block.inputs, strict=True):
+        if source in place and isinstance(args[place[source]], torch.Tensor) and placeholder.name not in block.weights:
+            out[placeholder.name] = list(args[place[source]].shape)
+    return out
+
+
+def is_watchable(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and not value.is_inference()
+
+
+def is_dynamic(value: Any) -> bool:
+    if isinstance(value, torch.SymInt):
+        return not value.node.expr.is_number
+    return isinstance(value, torch.Tensor) and any(map(is_dynamic, value.shape))
+
+
+def operator_name(node: torch.fx.Node) -> str:
+    return (
+        str(node.target)
+        if isinstance(node.target, torch._ops.OpOverload)
+        else getattr(node.target, "__name__", str(node.target))
+    )
+
+
+def is_named(operator: str, wanted: str) -> bool:
+    """ "aten.gelu" and "gelu" name all overloads, "aten.gelu.default" one."""
+    parts = operator.split(".")
+    return wanted in (operator, ".".join(parts[:2]), parts[1] if len(parts) > 1 else operator)

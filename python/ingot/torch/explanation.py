@@ -1,0 +1,31 @@
+"""`explain`: what torch.compile with this backend makes of a model, node by node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ingot.torch.backend import backend
+from ingot.torch.report import Report, collect
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def explain(
+    model: Callable[..., Any], *args: Any, ingot_options: dict[str, Any] | None = None, **kwargs: Any
+) -> Report:
+    """Compiles and runs the model once with these arguments and reports: graphs and graph breaks, what Ingot runs, what
+    stays in eager and why. The model's own compiled code, if any, is left as it is."""
+    from torch._dynamo.utils import counters
+
+    def explaining(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        return backend(graph, inputs, options={**(ingot_options or {}), "strict": False})
+
+    before = dict(counters["graph_break"])
+    with collect() as report:
+        torch.compile(model, backend=explaining)(*args, **kwargs)
+    for reason, count in counters["graph_break"].items():
+        report.breaks += [str(reason)] * (count - before.get(reason, 0))
+    return report

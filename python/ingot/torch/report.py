@@ -1,0 +1,130 @@
+"""What became of a model: which nodes Ingot runs, which stay in eager and why. Nothing falls back silently."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ingot.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class FallbackWarning(UserWarning):
+    """Something that was to be compiled runs in eager."""
+
+
+@dataclass
+class Fallback:
+    """A node that runs in eager."""
+
+    node: str
+    operator: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node} ({self.operator}): {self.reason}"
+
+
+@dataclass
+class GraphReport:
+    """One captured graph."""
+
+    kind: str  # inference, forward or backward
+    operators: Counter[str] = field(default_factory=Counter)  # run by Ingot
+    fallbacks: list[Fallback] = field(default_factory=list)
+    blocks: int = 0
+    dynamic: bool = False
+    weights: int = 0  # tensors that are constants of the sessions
+    weight_bytes: int = 0
+    copied_bytes: int = 0  # of these, what had to be copied before it could be used
+
+    def __str__(self) -> str:
+        compiled, eager = sum(self.operators.values()), len(self.fallbacks)
+        shapes = "dynamic" if self.dynamic else "fixed"
+        lines = [f"{self.kind}: {compiled} nodes in {self.blocks} blocks, {eager} in eager, {shapes} shapes"]
+        if self.weights:
+            lines.append(
+                f"  {self.weights} weights, {self.weight_bytes / 1e6:.1f} MB; {self.copied_bytes / 1e6:.1f} MB copied"
+            )
+        lines += [f"  eager    {f}" for f in self.fallbacks]
+        lines += [f"  ingot    {operator} x{n}" for operator, n in self.operators.most_common()]
+        return "\n".join(lines)
+
+
+@dataclass
+class Report:
+    """What `explain` gives."""
+
+    graphs: list[GraphReport] = field(default_factory=list)
+    breaks: list[str] = field(default_factory=list)  # reasons of graph breaks
+    problems: list[str] = field(default_factory=list)  # what runs in eager as a whole, and why
+
+    @property
+    def fallbacks(self) -> list[Fallback]:
+        return [f for g in self.graphs for f in g.fallbacks]
+
+    def __str__(self) -> str:
+        head = f"{len(self.graphs)} graphs, {len(self.breaks)} graph breaks, {len(self.fallbacks)} nodes in eager"
+        lines = [head, *(f"break: {b}" for b in self.breaks), *(f"eager: {p}" for p in self.problems)]
+        return "\n".join([*lines, *map(str, self.graphs)])
+
+
+_collecting = threading.local()
+
+
+@contextmanager
+def collect() -> Iterator[Report]:
+    """Graphs compiled by this thread in here are put into a report instead of being warned about."""
+    report, before = Report(), getattr(_collecting, "report", None)
+    _collecting.report = report
+    try:
+        yield report
+    finally:
+        _collecting.report = before
+
+
+def publish(graph: GraphReport, *, strict: bool) -> None:
+    """A compiled graph: an error if strict and something stays in eager, else at most one warning."""
+    report = getattr(_collecting, "report", None)
+    if report is not None:
+        report.graphs.append(graph)
+    elif graph.fallbacks and not strict:
+        warnings.warn(summary(graph), FallbackWarning, stacklevel=3)
+    if graph.fallbacks and strict:
+        first = graph.fallbacks[0]
+        raise UnsupportedError(
+            f"{len(graph.fallbacks)} nodes cannot be compiled; the first is {first}",
+            "without strict=True such nodes run in eager; ingot.torch.explain lists them",
+        )
+
+
+def summary(graph: GraphReport) -> str:
+    grouped: dict[str, list[Fallback]] = {}
+    for f in graph.fallbacks:
+        grouped.setdefault(f"{f.operator}: {f.reason}", []).append(f)
+    parts = [f"{what} (x{len(nodes)})" for what, nodes in grouped.items()]
+    more = f"; and {len(parts) - 5} more" if len(parts) > 5 else ""
+    total = len(graph.fallbacks) + sum(graph.operators.values())
+    return f"ingot: {len(graph.fallbacks)} of {total} nodes run in eager: " + "; ".join(parts[:5]) + more
+
+
+def whole_fallback(what: str, error: Exception, *, strict: bool) -> None:
+    """Something runs in eager as a whole."""
+    if strict:
+        raise UnsupportedError(f"{what}: {error}", "without strict=True it runs in eager") from error
+    text = f"{what}: {type(error).__name__}: {first_line(error)}"
+    report = getattr(_collecting, "report", None)
+    if report is not None:
+        report.problems.append(text)
+    else:
+        warnings.warn(f"ingot: runs in eager: {text}", FallbackWarning, stacklevel=3)
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or repr(error)).splitlines()[0]
