@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from ingot.errors import InvalidInputError, InvalidModelError
-from ingot.quantizing.annotate import ConfiguredQuantizer, aten, excluded_modules, pt2e, quiet
+from ingot.quantizing.annotate import OPERATORS, ConfiguredQuantizer, aten, excluded_modules, pt2e, quiet
 from ingot.quantizing.batches import CallForm
 from ingot.quantizing.config import QuantizationAwareTrainingConfig
 from ingot.quantizing.graphs import capture, check_model, first_line, with_linears
@@ -22,7 +23,7 @@ from ingot.quantizing.static import example_call
 # Arguments by which operations differ between training and inference.
 TRAINING_FLAGS = ("train", "training")
 DROPOUT_RATE = "dropout_p"
-TORCHAO_EPSILON = 1e-5
+FOLDED = tuple(target for name, targets in OPERATORS.items() if name.startswith("Conv") for target in targets)
 
 
 class PreparedModel(nn.Module):
@@ -65,7 +66,7 @@ class PreparedModel(nn.Module):
 
             graph = copy.deepcopy(self.module)
             set_training(graph, self._modes, False)
-            _absorb_epsilons(graph)
+            _fold_normalizations(graph)
             _keep_scales(graph)
             graph = convert_pt2e(graph)
         original = self._float_model()
@@ -185,9 +186,40 @@ def _set_normalizations(graph: GraphModule, norms: dict[str, tuple[Any, Any]]) -
     graph.recompile()
 
 
-def _absorb_epsilons(graph: GraphModule) -> None:
-    """sqrt(variance + epsilon) = sqrt((variance + epsilon - 1e-5) + 1e-5): torchao converts with an epsilon of 1e-5."""
-    norms = _normalizations(graph)
-    for name, (_, epsilon) in norms.items():
-        graph.get_buffer(name).add_(epsilon - TORCHAO_EPSILON)
-    _set_normalizations(graph, {name: (momentum, TORCHAO_EPSILON) for name, (momentum, _) in norms.items()})
+def _fold_normalizations(graph: GraphModule) -> None:
+    """conv(x, w * f) / f + b, normalized with f = gamma / sqrt(variance + epsilon) -> conv(x, w * f) + shift.
+
+    So torchao trains a convolution with its normalization. It can fold them too, but only with an epsilon of 1e-5, and
+    by tracing dozens of patterns.
+    """
+    for norm in graph.graph.find_nodes(op="call_function", target=aten.batch_norm.default):
+        source, bias = norm.args[0], None
+        if source.target is aten.add.Tensor and _is_reshape(source.args[1]):
+            source, bias = source.args[0], source.args[1].args[0]
+        if source.target is not aten.div.Tensor or not _is_reshape(source.args[1]):
+            continue
+        convolution = source.args[0]
+        held = [_tensor(graph, node) for node in (*norm.args[1:5], bias)]
+        if convolution.target not in FOLDED or len(convolution.users) > 1 or any(t is None for t in held[:4]):
+            continue
+        gamma, beta, mean, variance, start = held
+        factor = gamma / torch.sqrt(variance + norm.args[7])
+        graph.register_buffer(f"{norm.name}_shift", beta + ((start if start is not None else 0.0) - mean) * factor)
+        with graph.graph.inserting_before(convolution):
+            shift = graph.graph.get_attr(f"{norm.name}_shift")
+        convolution.args = (*convolution.args[:2], shift, *convolution.args[3:])
+        norm.replace_all_uses_with(convolution)
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+
+
+def _is_reshape(node: Any) -> bool:
+    return isinstance(node, Node) and node.target is aten.reshape.default
+
+
+def _tensor(graph: GraphModule, node: Any) -> Tensor | None:
+    """The parameter or buffer that a node reads."""
+    if not isinstance(node, Node) or node.op != "get_attr":
+        return None
+    value = operator.attrgetter(str(node.target))(graph)
+    return value.detach() if isinstance(value, Tensor) else None
