@@ -199,7 +199,7 @@ def _fold_normalizations(graph: GraphModule) -> None:
         if source.target is not aten.div.Tensor or not _is_reshape(source.args[1]):
             continue
         convolution = source.args[0]
-        held = [_tensor(graph, node) for node in (*norm.args[1:5], bias)]
+        held: list[Any] = [_tensor(graph, node) for node in (*norm.args[1:5], bias)]
         if convolution.target not in FOLDED or len(convolution.users) > 1 or any(t is None for t in held[:4]):
             continue
         gamma, beta, mean, variance, start = held
