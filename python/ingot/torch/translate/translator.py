@@ -213,7 +213,7 @@ class Translator:
         writes = self.aliases.is_mutation(node)
         target = functional_target(node) if writes else node.target
         rule = find_rule(target)
-        self.emitter.out = node.meta.get("val")
+        self.emitter.node, self.emitter.out = node, node.meta.get("val")
         reason = None
         if rule is not None:
             try:
