@@ -101,6 +101,12 @@ def is_quantized(mode: ReferenceMode, x: Any) -> Any:
     return True if mode.grid(x) is not None else NotImplemented
 
 
+@handles("dtype.get")
+def dtype(mode: ReferenceMode, x: Any) -> Any:
+    grid = mode.grid(x)
+    return NotImplemented if grid is None else torch.quint8 if grid.dtype == torch.uint8 else torch.qint8
+
+
 @handles("q_scale")
 def q_scale(mode: ReferenceMode, x: Any) -> Any:
     grid = mode.grid(x)

@@ -141,15 +141,13 @@ def elu(
 
 
 @handles("quantized::celu")
-def celu(mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, alpha: float = 1.0) -> Tensor:
-    return _with_grid(mode, F.celu(x, alpha), x, scale, zero_point)
+def celu(mode: ReferenceMode, x: Tensor, output_scale: Any, output_zero_point: Any, alpha: float = 1.0) -> Tensor:
+    return _with_grid(mode, F.celu(x, alpha), x, output_scale, output_zero_point)
 
 
 @handles("quantized::dropout")
-def dropout(
-    mode: ReferenceMode, x: Tensor, scale: Any, zero_point: Any, p: float = 0.5, training: bool = False
-) -> Tensor:
-    return _with_grid(mode, x, x, scale, zero_point)
+def dropout(mode: ReferenceMode, x: Tensor, output_scale: Any, output_zero_point: Any, *_: Any, **__: Any) -> Tensor:
+    return _with_grid(mode, x, x, output_scale, output_zero_point)
 
 
 @handles("quantized::clamp")

@@ -24,39 +24,12 @@ def _flat(params: list[Any]) -> list[Tensor]:
     return [tensor for cell in params for tensor in cell.flat()]
 
 
-@handles("aten::quantized_lstm", "quantized_lstm")
-def quantized_lstm(
-    mode: ReferenceMode,
-    x: Tensor,
-    hx: Any,
-    params: list[Any],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool = False,
-    **named: Any,
-) -> Any:
-    flat = _flat(params)
-    return recurrent.lstm(x, hx, flat, has_biases, num_layers, bidirectional, batch_first)
-
-
-@handles("aten::quantized_gru", "quantized_gru")
-def quantized_gru(
-    mode: ReferenceMode,
-    x: Tensor,
-    hx: Tensor,
-    params: list[Any],
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool = False,
-) -> Any:
-    flat = _flat(params)
-    return recurrent.gru(x, hx, flat, has_biases, num_layers, bidirectional, batch_first)
+def _register_quantized(name: str) -> None:
+    @handles(f"quantized_{name}")
+    def layer(mode: ReferenceMode, x: Tensor, hx: Any, params: list[Any], *rest: Any, **_: Any) -> Any:
+        has_biases, num_layers, _dropout, _train, bidirectional, *batch_first = rest
+        call = getattr(recurrent, name)
+        return call(x, hx, _flat(params), has_biases, num_layers, bidirectional, bool(batch_first and batch_first[0]))
 
 
 def _register_float(name: str) -> None:
@@ -71,6 +44,8 @@ def _register_float(name: str) -> None:
 
 for _name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
     _register_float(_name)
+for _name in ("lstm", "gru"):
+    _register_quantized(_name)
 
 
 Weight = QuantizedWeight | HalfWeight
