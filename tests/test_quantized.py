@@ -191,6 +191,53 @@ def test_code_for_vnni(x_type: Any, w_type: Any, tmp_path: Path, monkeypatch: py
     np.testing.assert_array_equal(ingot.load(tmp_path / "model.so").inference({"x": x})["y"], expected)
 
 
+@pytest.mark.parametrize("count", [1, 7, 4095, 4097, 30000])
+@pytest.mark.parametrize("sign", [-1, 0, 1])
+def test_dynamic_range_of_any_length(count: int, sign: int, tmp_path: Path) -> None:
+    """The smallest and the largest number may lie anywhere; a range has 0 in it."""
+    x = RANDOM.standard_normal(count).astype(np.float32)
+    x = np.abs(x) * sign if sign else x
+    for at in {0, count // 2, count - 1}:
+        x[at] = 9 * (sign or 1)
+        x[count - 1 - at] = -9 * (sign <= 0)
+        node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"])
+        path = tmp_path / "model.onnx"
+        path.write_bytes(model_of([node], {"x": x}, "y", {}))
+        low, high = min(x.min(), np.float32(0)), max(x.max(), np.float32(0))
+        scale = np.float32((high - low) / np.float32(255)) or np.float32(1)
+        zero = np.clip(np.rint(-low / scale), 0, 255)
+        y = ingot.compile(path).inference({"x": x})["y"]
+        np.testing.assert_array_equal(y, np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8))
+
+
+def test_reshapes_leave_a_dynamic_linear_layer(tmp_path: Path) -> None:
+    """onnxruntime's tools flatten the batch around MatMul; the activation joins the product all the same."""
+    x, w = RANDOM.standard_normal((1, 24, 32)).astype(np.float32), whole_range((32, 48), np.int8)
+    nodes = [
+        helper.make_node("Reshape", ["x", "flat"], ["rows"]),
+        helper.make_node("DynamicQuantizeLinear", ["rows"], ["q", "qs", "qz"]),
+        helper.make_node("MatMulInteger", ["q", "w", "qz"], ["sum"]),
+        helper.make_node("Cast", ["sum"], ["real"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["qs", "ws"], ["s"]),
+        helper.make_node("Mul", ["real", "s"], ["scaled"]),
+        helper.make_node("Reshape", ["scaled", "batch"], ["stack"]),
+        helper.make_node("Gelu", ["stack"], ["y"]),
+    ]
+    constants = {
+        "flat": np.array([-1, 32], np.int64),
+        "batch": np.array([1, -1, 48], np.int64),
+        "w": w,
+        "ws": np.linspace(1e-4, 2e-3, 48, dtype=np.float32),
+    }
+    y = run(model_of(nodes, {"x": x}, "y", constants), {"x": x}, tmp_path)
+    operators = yaml.safe_load(ingot.compile(tmp_path / "model.onnx").yaml)["operator"].values()
+    assert sorted(o["type"] for o in operators) == ["DynamicQuantizeLinear", "MatMulInteger", "Mul"]
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.x64quantprecision", "1")
+    expected = ort.InferenceSession((tmp_path / "model.onnx").read_bytes(), options).run(None, {"x": x})[0]
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
 class Samples(CalibrationDataReader):  # type: ignore[misc]
     def __init__(self, samples: Iterable[dict[str, Any]]) -> None:
         self.samples = iter(samples)

@@ -86,7 +86,9 @@ void epilogue_body(HookBuilder& h, llvm::Function* f, const Expr& e, unsigned fi
       return;
     }
     const auto k = static_cast<uint64_t>(input - 1);
-    llvm::Value* base = b.CreateLoad(b.getPtrTy(), b.CreateConstGEP1_64(b.getPtrTy(), extra, k));
+    llvm::LoadInst* base = b.CreateLoad(b.getPtrTy(), b.CreateConstGEP1_64(b.getPtrTy(), extra, k));
+    // Results may be bytes, which may alias anything: without this the pointer would be read for every vector.
+    base->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(b.getContext(), {}));
     llvm::Value* row_stride = b.CreateLoad(b.getInt64Ty(), b.CreateConstGEP1_64(b.getInt64Ty(), strides, 2 * k));
     llvm::Value* col_stride = b.CreateLoad(b.getInt64Ty(), b.CreateConstGEP1_64(b.getInt64Ty(), strides, 2 * k + 1));
     llvm::Value* offset = b.CreateAdd(b.CreateMul(row, row_stride), b.CreateMul(col, col_stride));

@@ -18,10 +18,13 @@ bool same(const ExprInstr& a, const ExprInstr& b) {
 }
 
 bool is_constant(const ExprInstr& i, double value) { return i.kind == ExprInstr::kConstant && i.value == value; }
-bool is_whole(const Expr& e, const ExprInstr& i) {
-  if (i.kind == ExprInstr::kConstant) return i.value == std::nearbyint(i.value);
+// An integer as a float.
+bool is_widened(const Expr& e, const ExprInstr& i) {
   return i.kind == ExprInstr::kCall && i.op.starts_with("cast_f") &&
          is_integer(e.code[static_cast<size_t>(i.args[0])].dtype);
+}
+bool is_whole(const Expr& e, const ExprInstr& i) {
+  return i.kind == ExprInstr::kConstant ? i.value == std::nearbyint(i.value) : is_widened(e, i);
 }
 
 // cast_u8(clip(add(round(x), z), 0, 255)) -> quantize_u8(x, z) for whole z, which is 0 without add, and the same for
@@ -43,8 +46,25 @@ ExprInstr as_quantize(Expr& e, ExprInstr i) {
   return i;
 }
 
+// sub(cast_f32(quantize_u8(x, z)), z) -> clip(round(x), -z, 255 - z) for a number z, which is 0 without sub, and the
+// same for i8: x is a sum of integers times a scale, so never NaN.
+ExprInstr as_rounded(Expr& e, const ExprInstr& i) {
+  auto at = [&](int k) -> const ExprInstr& { return e.code[static_cast<size_t>(k)]; };
+  const bool centred = i.op == "sub" && at(i.args[1]).kind == ExprInstr::kConstant;
+  const ExprInstr cast = centred ? at(i.args[0]) : i;
+  if (cast.kind != ExprInstr::kCall || cast.op != "cast_f32") return i;
+  const ExprInstr q = at(cast.args[0]);
+  if (q.kind != ExprInstr::kCall || (q.op != "quantize_u8" && q.op != "quantize_i8")) return i;
+  const ExprInstr x = at(q.args[0]);
+  if (x.op != "mul" || (!is_widened(e, at(x.args[0])) && !is_widened(e, at(x.args[1])))) return i;
+  if (!is_constant(at(q.args[1]), centred ? at(i.args[1]).value : 0)) return i;
+  const double low = (q.op == "quantize_i8" ? -128 : 0) - at(q.args[1]).value;
+  const int rounded = e.call("round", {q.args[0]});
+  return {i.kind, i.dtype, 0, 0, "clip", {rounded, e.constant(low, i.dtype), e.constant(low + 255, i.dtype)}};
+}
+
 int add(Expr& e, ExprInstr instr) {
-  instr = as_quantize(e, std::move(instr));
+  instr = as_rounded(e, as_quantize(e, std::move(instr)));
   for (size_t i = 0; i < e.code.size(); i++)
     if (same(e.code[i], instr)) return static_cast<int>(i);
   e.code.push_back(std::move(instr));

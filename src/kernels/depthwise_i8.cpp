@@ -18,6 +18,7 @@ INGOT_INLINE Shorts interleaved(const uint8_t* a, const uint8_t* b, int64_t lane
 struct Depthwise {
   const DepthwiseI8Params& p;
   const KernelCall* call;
+  void* out;
   const int32_t* sums;
   const int16_t* weights;
   int32_t x_zero;
@@ -34,8 +35,7 @@ INGOT_INLINE void depthwise_channels(const Depthwise& d, const uint8_t* x, int64
     acc += multiply_shorts(both, load_as<Shorts>(d.weights + (pair * padded + c) * 2));
   }
   if (p.x_zero != kNoZero) acc -= load(d.sums + c) * d.x_zero;
-  ingot_hook_store(acc, d.call->operand[2], pixel * p.channels + c, d.call->operand + 4, p.extra, pixel, c, lanes,
-                   d.call->program);
+  ingot_hook_store(acc, d.out, pixel * p.channels + c, d.call->operand + 4, p.extra, pixel, c, lanes, d.call->program);
 }
 
 INGOT_INLINE KernelStatus depthwise_i8(const KernelCall* call) {
@@ -43,6 +43,7 @@ INGOT_INLINE KernelStatus depthwise_i8(const KernelCall* call) {
   const auto* w = static_cast<const uint8_t*>(call->operand[1]);
   Depthwise d{p,
               call,
+              call->operand[2],
               reinterpret_cast<const int32_t*>(w),
               reinterpret_cast<const int16_t*>(w + depthwise_padded(p.channels) * 4),
               zero_at(call->operand[3], p.x_zero, 0, p.x_signed),

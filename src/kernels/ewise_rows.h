@@ -264,13 +264,13 @@ INGOT_INLINE VI nearest(VF x) {
 }
 INGOT_INLINE VI nearest(VD x) { return __builtin_convertvector(__builtin_elementwise_roundeven(x), VI); }
 
-// A bound that is an integer may be applied before rounding. NaN gives the lowest number.
+// A bound that is an integer may be applied before rounding. NaN gives the lowest number. The zero point is whole.
 template <class To, class From>
 INGOT_INLINE Vec<To> quantize(Vec<From> x, Vec<From> zero) {
   const From low = std::is_signed_v<To> ? -128 : 0, high = low + 255;
   x = x > low - zero ? x : low - zero;
   x = x < high - zero ? x : high - zero;
-  return __builtin_convertvector(nearest(x) + nearest(zero), Vec<To>);
+  return __builtin_convertvector(nearest(x) + __builtin_convertvector(zero, VI), Vec<To>);
 }
 struct op_quantize_u8 {
   template <class From>

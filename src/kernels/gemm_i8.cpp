@@ -391,6 +391,8 @@ INGOT_INLINE void pack_b_pairs(const GemmI8Params& p, const uint8_t* b, int64_t 
 struct I8Call {
   const GemmI8Params& p;
   const KernelCall* call;
+  void* out;
+  int32_t a_zero, b_zero;  // where there is one
   uint8_t* packed_a;
   int32_t* row_sums;
   int32_t* acc;
@@ -486,19 +488,21 @@ INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t colum
   constexpr bool bytes = i8_of_bytes(Form);
   const int64_t in_matrix = x.first_row + row, in_b = x.first_column + column;
   const int64_t out_row = x.entry * p.entry_row + in_matrix, out_column = x.entry * p.entry_col + in_b;
-  const int32_t a_zero = zero_at(x.call->operand[3], p.a_zero, out_row, p.a_signed) + (bytes && p.a_signed ? 128 : 0);
+  const int32_t a_zero =
+      (p.a_zero == kZeroPerRow ? zero_at(x.call->operand[3], p.a_zero, out_row, p.a_signed) : x.a_zero) +
+      (bytes && p.a_signed ? 128 : 0);
   if (p.a_zero != kNoZero || (bytes && p.a_signed)) sum -= load(x.colsum + column) * a_zero;
   if (needs_row_sums<Form>(p)) {
     const auto depth = int32_t(p.runs[0] * p.runs[1] * p.runs[2] * p.run_bytes);
     const int32_t shift = bytes && !p.b_signed ? 128 : 0;
-    VI b_zero = VI(zero_at(x.call->operand[4], p.b_zero == kZeroPerColumn ? kNoZero : p.b_zero, 0, p.b_signed) - shift);
+    VI b_zero = VI(x.b_zero - shift);
     if (p.b_zero == kZeroPerColumn)
       for (int64_t l = 0; l < kLanes; l++)
         if (l < lanes) b_zero[l] = zero_at(x.call->operand[4], p.b_zero, out_column + l, p.b_signed) - shift;
     sum -= b_zero * (x.row_sums[row] - depth * a_zero);
   }
-  ingot_hook_store(sum, x.call->operand[2], out_row * p.c_row + out_column, x.call->operand + 5, p.extra, out_row,
-                   out_column, lanes, x.call->program);
+  ingot_hook_store(sum, x.out, out_row * p.c_row + out_column, x.call->operand + 5, p.extra, out_row, out_column, lanes,
+                   x.call->program);
 }
 
 // The sums of 16 rows, a strip of columns at a time: from columns of rows to rows of columns, then to the epilogue, in
@@ -546,6 +550,9 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
   auto* scratch = static_cast<uint8_t*>(call->scratch);
   I8Call x{p,
            call,
+           call->operand[2],
+           zero_at(call->operand[3], p.a_zero == kOneZero ? kOneZero : kNoZero, 0, p.a_signed),
+           zero_at(call->operand[4], p.b_zero == kOneZero ? kOneZero : kNoZero, 0, p.b_signed),
            scratch + at.a,
            reinterpret_cast<int32_t*>(scratch + at.row_sums),
            reinterpret_cast<int32_t*>(scratch + at.acc),

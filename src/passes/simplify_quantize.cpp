@@ -81,11 +81,12 @@ bool quantized_before(Editor& e, Handle h) {
   return true;
 }
 
-// DynamicQuantizeLinear(f(x)) -> f of the first result of DynamicQuantizeLinear(x), in the same way.
+// DynamicQuantizeLinear(Reshape(x)) -> Reshape of the first result of DynamicQuantizeLinear(x). A Transpose stays: it
+// may yet become a layout of what made x.
 bool dynamically_quantized_before(Editor& e, Handle h) {
   const Node n = e.node(h);
   const Node* f = mover(e, n.inputs[0]);
-  if (!f || n.outputs.size() != 3 || n.outputs[0] == kNoTensor) return false;
+  if (!f || f->op != "Reshape" || n.outputs.size() != 3 || n.outputs[0] == kNoTensor) return false;
   Node moved = *f, quantize{.op = n.op, .name = n.name, .inputs = {f->inputs[0]}, .origins = n.origins};
   for (size_t i = 0; i < n.outputs.size(); i++) {
     if (n.outputs[i] == kNoTensor) {

@@ -93,7 +93,7 @@ void pack_narrow_panel(const NarrowMatrix& m, const NarrowPacking& packing, std:
   const NarrowPanels& layout = packing.layout;
   char* at = reinterpret_cast<char*>(packed) + panel * narrow_panel_bytes(layout);
   const int64_t first = panel * layout.panel, columns = min_of(layout.panel, m.n - first);
-  std::memset(at, 0, static_cast<size_t>(narrow_panel_bytes(layout)));
+  std::fill_n(at, narrow_panel_bytes(layout), char(0));
   if (!has_scales(layout.type)) return pack_halves(m, layout.panel, at, first, columns);
   const int shift = shift_of(m, layout.type);
   for (int64_t g = 0; g < narrow_groups(layout); g++) {

@@ -81,7 +81,7 @@ void check(const NarrowShape& s, unsigned seed = 1) {
   const Weights w = make_weights(s, random);
   const NarrowPacking packing = narrow_packing(w.matrix);
   const int64_t size = narrow_bytes(packing.layout, s.n);
-  std::vector<std::byte> packed(static_cast<size_t>(size), std::byte{0xaa});
+  std::vector<std::byte> packed(static_cast<size_t>(size) + 1, std::byte{0xaa});  // operands are never null
   for (int64_t i = 0; i < div_up(s.n, packing.layout.panel); i++)
     pack_narrow_panel(w.matrix, packing, packed.data(), i);
 
@@ -94,7 +94,7 @@ void check(const NarrowShape& s, unsigned seed = 1) {
   if (s.k_slice) p.k_slice = s.k_slice;
   if (s.m_blocks) p.m_blocks = s.m_blocks;
   p.extras = 1, p.extra[0] = {0, 1};
-  std::vector<float> a = random.values(s.m * s.k), c(static_cast<size_t>(s.m * s.n), kUntouched);
+  std::vector<float> a = random.values(s.m * s.k + 1), c(static_cast<size_t>(s.m * s.n), kUntouched);
   std::vector<float> bias = random.values(s.n);
   const int64_t floats = div_up(gemm_scratch_bytes(p), 4);
   std::vector<float> scratch(static_cast<size_t>(floats + 1), NAN);
