@@ -850,6 +850,20 @@ def test_constants_stay_where_they_are() -> None:
     compare(translation.bind(model)(given, None)[0], expected)
 
 
+def test_weights_are_not_turned_before_they_are_packed() -> None:
+    weight = torch.randn(48, 64)
+    captured = make_fx(lambda x, w: F.linear(x, w), tracing_mode="fake", pre_dispatch=True)(
+        torch.randn(2, 3, 64), weight
+    )
+    placeholder = list(captured.graph.find_nodes(op="placeholder"))[1]
+    translation = translate(captured.graph, {placeholder.name: weight})
+    graph = translation.graph()
+    assert [(n.op, n.attrs["transB"]) for n in graph.nodes] == [("ingot.MatMul", 1)]
+    assert graph.nodes[0].inputs[1] == placeholder.name
+    x = torch.randn(2, 3, 64)
+    compare(translation.bind(graph)(x, None)[0], x @ weight.T)
+
+
 def test_written_file_gives_the_same(tmp_path: Path) -> None:
     def function(x: Any) -> Any:
         return F.scaled_dot_product_attention(x, x, x).softmax(-1), x.shape[2] + 1
