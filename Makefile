@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
-.PHONY: help setup configure build demo test test-cpp test-python bench accuracy lint format conformance exhaustive fuzz container-test wheel clean
+.PHONY: help setup configure build demo test test-cpp test-python bench torch-zoo accuracy lint format conformance exhaustive fuzz container-test wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -51,6 +51,9 @@ test-python: build
 
 bench: build ## speed beside onnxruntime and OpenVINO; ARGS="--models minilm --threads 1"
 	@$(PY) bench/bench.py $(ARGS)
+
+torch-zoo: build ## many PyTorch architectures, captured with free dims and run beside PyTorch; ARGS="--models bert,swin"
+	@$(PY) bench/torch_zoo.py $(ARGS)
 
 accuracy: build ## what 8 bits cost a real model, beside onnxruntime
 	@$(PY) bench/accuracy.py

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -29,15 +29,27 @@ class TorchModel:
     name: str
     make: Callable[[], nn.Module]
     inputs: Callable[[int], dict[str, torch.Tensor]]
-    free: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    free: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def module(self) -> nn.Module:
         torch.manual_seed(0)
-        return self.make().eval()
+        module = self.make().eval()
+        for part in module.modules():
+            _enliven(part)
+        return module
 
     def dynamic_shapes(self) -> dict[str, dict[int, Any]]:
         """As torch.export takes them."""
         return {name: dict.fromkeys(self.free.get(name, ()), torch.export.Dim.DYNAMIC) for name in self.inputs(0)}
+
+
+def _enliven(module: nn.Module) -> None:
+    """Weights and statistics that let signals through: those of a fresh net vanish after a few layers."""
+    if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d)):
+        nn.init.kaiming_normal_(module.weight)
+    elif isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+        nn.init.normal_(module.running_mean, std=0.1)
+        nn.init.uniform_(module.running_var, 0.5, 1.5)
 
 
 def _generator(k: int) -> torch.Generator:
@@ -151,7 +163,7 @@ def _whisper(k: int) -> dict[str, torch.Tensor]:
     }
 
 
-class Mlp(nn.Module):
+class Mlp(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8), nn.Softmax(-1))
@@ -160,7 +172,7 @@ class Mlp(nn.Module):
         return self.layers(x)
 
 
-class Recurrent(nn.Module):
+class Recurrent(nn.Module):  # type: ignore[misc]
     """A recurrent net between an embedding and a linear layer."""
 
     def __init__(self, kind: type[nn.RNNBase]) -> None:
@@ -174,8 +186,8 @@ class Recurrent(nn.Module):
         return self.head(y), state
 
 
-class UNet(nn.Module):
-    """Two levels down and up again, with skips: convolutions, group normalization, transposed convolutions, resizing."""
+class UNet(nn.Module):  # type: ignore[misc]
+    """Two levels down and up again, with skips: convolutions plain and transposed, group normalization, resizing."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -198,7 +210,7 @@ class UNet(nn.Module):
         return self.out(torch.cat([wide, a], 1))
 
 
-class WithCache(nn.Module):
+class WithCache(nn.Module):  # type: ignore[misc]
     """A decoder that takes and gives its cache of keys and values as plain tensors."""
 
     def __init__(self, model: nn.Module, layers: int) -> None:
@@ -294,8 +306,9 @@ def _vectors(k: int) -> dict[str, torch.Tensor]:
 
 MODELS: tuple[TorchModel, ...] = (
     TorchModel("mlp", Mlp, _vectors, {"x": (0,)}),
-    TorchModel("lstm", lambda: Recurrent(nn.LSTM), lambda k: {"input_ids": ids(k)}, {"input_ids": (0, 1)}),
-    TorchModel("gru", lambda: Recurrent(nn.GRU), lambda k: {"input_ids": ids(k)}, {"input_ids": (0, 1)}),
+    # PyTorch fixes the length of what goes through a recurrent net when it captures one.
+    TorchModel("lstm", lambda: Recurrent(nn.LSTM), lambda k: {"input_ids": ids(k)[:, :12]}, {"input_ids": (0,)}),
+    TorchModel("gru", lambda: Recurrent(nn.GRU), lambda k: {"input_ids": ids(k)[:, :12]}, {"input_ids": (0,)}),
     TorchModel("unet", UNet, _image(), _IMAGE_DIMS),
     # Text encoders
     _encoder("bert", "Bert"),
@@ -348,7 +361,14 @@ MODELS: tuple[TorchModel, ...] = (
     _decoder("mistral", "Mistral", sliding_window=8),
     _decoder("gemma", "Gemma", head_dim=8),
     _decoder("gemma2", "Gemma2", head_dim=8, sliding_window=8),
-    _decoder("gemma3", "Gemma3", head_dim=8, sliding_window=8),
+    TorchModel(
+        "gemma3",
+        _transformers(
+            "Gemma3ForCausalLM", "Gemma3TextConfig", **_GROUPED, head_dim=8, sliding_window=8, query_pre_attn_scalar=8
+        ),
+        _text,
+        _TEXT_DIMS,
+    ),
     _decoder("phi", "Phi"),
     _decoder("phi3", "Phi3"),
     _decoder("olmo", "Olmo"),
@@ -421,7 +441,13 @@ MODELS: tuple[TorchModel, ...] = (
     _vision("convnext", "ConvNextModel", "ConvNextConfig", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1]),
     _vision("convnextv2", "ConvNextV2Model", "ConvNextV2Config", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1]),
     _vision(
-        "resnet", "ResNetModel", "ResNetConfig", embedding_size=8, hidden_sizes=[16, 32], depths=[2, 2], out_features=None
+        "resnet",
+        "ResNetModel",
+        "ResNetConfig",
+        embedding_size=8,
+        hidden_sizes=[16, 32],
+        depths=[2, 2],
+        out_features=None,
     ),
     _vision(
         "regnet", "RegNetModel", "RegNetConfig", embedding_size=8, hidden_sizes=[16, 32], depths=[2, 2], groups_width=8
@@ -447,11 +473,18 @@ MODELS: tuple[TorchModel, ...] = (
         image_size=64,
     ),
     _vision("poolformer", "PoolFormerModel", "PoolFormerConfig", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]),
-    _vision("pvt", "PvtModel", "PvtConfig", 64, image_size=64, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]),
-    # Text and images
-    TorchModel(
-        "clip", _transformers("CLIPModel", "CLIPConfig", **_TOWERS), _two_towers, {**_TEXT_DIMS, **_IMAGE_DIMS}
+    _vision(
+        "pvt",
+        "PvtModel",
+        "PvtConfig",
+        64,
+        image_size=64,
+        hidden_sizes=[8, 16, 24, 32],
+        depths=[1, 1, 1, 1],
+        num_attention_heads=[1, 2, 3, 4],
     ),
+    # Text and images
+    TorchModel("clip", _transformers("CLIPModel", "CLIPConfig", **_TOWERS), _two_towers, {**_TEXT_DIMS, **_IMAGE_DIMS}),
     TorchModel(
         "siglip", _transformers("SiglipModel", "SiglipConfig", **_TOWERS), _two_towers, {**_TEXT_DIMS, **_IMAGE_DIMS}
     ),

@@ -1,6 +1,6 @@
 """Captures every model of torch_models.py once, with its free dims, and runs the result at two shapes beside PyTorch.
 
-    python bench/torch_zoo.py [--models bert,resnet] [--markdown]
+    python bench/torch_zoo.py [--models bert,resnet] [--markdown] [--form captured|functional|core]
 
 One row for each: nodes of Ingot's graph, seconds to capture, translate and compile, the largest difference relative to
 the largest value, and what has no translation.
@@ -54,7 +54,11 @@ HEADER = ["model", "nodes", "capture s", "translate s", "compile s", "difference
 def quiet() -> Any:
     """Exporters and configs say much that nobody asked for."""
     logging.disable(logging.WARNING)
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
         warnings.simplefilter("ignore")
         yield
     logging.disable(logging.NOTSET)
@@ -67,9 +71,17 @@ def constants_of(program: Any) -> dict[str, torch.Tensor]:
     return {s.arg.name: values[s.target] for s in program.graph_signature.input_specs if s.kind.name in kinds}
 
 
-def capture(model: TorchModel, module: Any) -> Any:
+FORMS = (
+    "captured",
+    "functional",
+    "core",
+)  # as captured; without writes, as AOTAutograd has it; PyTorch's core operators
+
+
+def capture(model: TorchModel, module: Any, form: str = "captured") -> Any:
     with torch.no_grad():
-        return torch.export.export(module, (), model.inputs(0), dynamic_shapes=model.dynamic_shapes(), strict=False)
+        program = torch.export.export(module, (), model.inputs(0), dynamic_shapes=model.dynamic_shapes(), strict=False)
+        return program if form == "captured" else program.run_decompositions({} if form == "functional" else None)
 
 
 def flat(result: Any) -> list[Any]:
@@ -85,18 +97,18 @@ def difference(found: list[Any], wanted: list[Any]) -> float:
             continue
         assert a.shape == b.shape and a.dtype == b.dtype, f"{a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}"
         if b.numel():
-            scale = b.double().abs().max().clamp_min(1e-6)
+            scale = b.double().abs().max().clamp_min(1e-30)
             worst = max(worst, float((a.double() - b.double()).abs().max() / scale))
     return worst
 
 
-def run(model: TorchModel) -> Row:
+def run(model: TorchModel, form: str = "captured") -> Row:
     row = Row(model.name)
     try:
         with quiet():
             module = model.module()
             start = time.perf_counter()
-            program = capture(model, module)
+            program = capture(model, module, form)
             row.capture = time.perf_counter() - start
             measure(model, module, program, row)
     except Exception as error:
@@ -147,6 +159,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--models", help="names, with commas between them")
     parser.add_argument("--markdown", action="store_true", help="print the table for a document")
+    parser.add_argument("--form", choices=FORMS, default="captured", help="of the captured program")
     options = parser.parse_args()
     chosen = set(options.models.split(",")) if options.models else None
     known = {m.name for m in MODELS}
@@ -155,7 +168,7 @@ def main() -> int:
     rows = []
     for model in MODELS:
         if chosen is None or model.name in chosen:
-            rows.append(run(model))
+            rows.append(run(model, options.form))
             if not options.markdown:
                 print("  ".join(rows[-1].cells()), file=sys.stderr, flush=True)
     print_table(rows, options.markdown)

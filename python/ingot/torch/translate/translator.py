@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from ingot.torch.translate.decomposition import decomposition_of
 from ingot.torch.translate.emitter import Emitter
-from ingot.torch.translate.mutation import Aliases, functional_target
+from ingot.torch.translate.mutation import Aliases, functional_target, viewed, write_back
 from ingot.torch.translate.registry import find_rule
 from ingot.torch.translate.symbols import DimNames
 from ingot.torch.translate.values import (
@@ -73,9 +73,11 @@ class Translator:
 
     def run(self) -> None:
         self._placeholders()
+        live = self.aliases.live()
         for node in self.graph.nodes:
             if node.op in ("call_function", "get_attr"):
-                self._translate(node)
+                if node in live:
+                    self._translate(node)
             elif node.op == "output":
                 self._outputs(node)
             elif node.op != "placeholder":
@@ -121,7 +123,11 @@ class Translator:
         tensor = Tensor(node.name, value.dtype, shape)
         self.environment[node] = tensor
         self.names[node.name] = node.name
-        for axis, size in enumerate(shape):
+        self._note_sizes(tensor)
+
+    def _note_sizes(self, tensor: Tensor) -> None:
+        """Sizes that are first seen here can be read off this tensor: those of inputs, and those that data decide."""
+        for axis, size in enumerate(tensor.shape or ()):
             expr = expression(size)
             if not isinstance(expr, int) and expr not in self.emitter.known_sizes:
                 self.emitter.known_sizes[expr] = Scalar(size, int, self._size_reader(tensor, axis)).tensor
@@ -170,6 +176,8 @@ class Translator:
                 return
             self.environment[node] = self._call(node, self._arguments(node))
             self._finish(node)
+            if self.aliases.is_mutation(node):
+                self._write(node)
         except Unsupported as reason:
             self._fail(node, str(reason))
 
@@ -205,7 +213,8 @@ class Translator:
                 raise item
             return item
         self._check_results(node)
-        target = functional_target(node, self.aliases)
+        writes = self.aliases.is_mutation(node)
+        target = functional_target(node) if writes else node.target
         rule = find_rule(target)
         self.emitter.out = node.meta.get("val")
         reason = None
@@ -216,10 +225,34 @@ class Translator:
                 reason = failure
             else:
                 return _typed(result, node.meta.get("val"))
-        steps = decomposition_of(node) if target is node.target else None
-        if steps is not None:
-            return _typed(self._inline(steps, args, kwargs), node.meta.get("val"))
+        try:
+            steps = None if writes else decomposition_of(node)
+            if steps is not None:
+                return _typed(self._inline(steps, args, kwargs), node.meta.get("val"))
+        except Unsupported as failure:
+            reason = reason or failure
         raise reason or Unsupported(f"no translation of {_target_name(node)}")
+
+    def _write(self, node: Node) -> None:
+        """After a node that writes into its argument: what shares memory with that has new values too."""
+        view, value = node.args[0], self.environment[node]
+        base = self.aliases.base(view)
+        if base.op != "call_function":
+            raise Unsupported(f"it writes into '{base.name}', which is not a result of this graph")
+        seen = self.aliases.others(node)
+        self.environment[view] = value
+        if not seen:
+            return
+        chain = [view]
+        while (source := viewed(chain[-1])) is not None:
+            arguments = self._arguments(chain[-1])[0]
+            new = write_back(self.emitter, chain[-1], arguments[0], self.environment[chain[-1]], arguments)
+            self.environment[source] = new
+            chain.append(source)
+        for other in seen:
+            if other not in chain:
+                self.environment[other] = self._call(other, self._arguments(other))
+        self.emitter.flush(node.name, {})
 
     def _check_results(self, node: Node) -> None:
         for value in pytree.tree_leaves(node.meta.get("val")):
@@ -243,6 +276,8 @@ class Translator:
                 inner.environment[step] = inner._attribute(step)
             else:
                 inner.environment[step] = inner._call(step, inner._arguments(step))
+                if inner.aliases.is_mutation(step):
+                    inner._write(step)
         return result
 
     def _finish(self, node: Node) -> None:
@@ -264,8 +299,9 @@ class Translator:
         else:
             self.environment[node] = named(result, node.name)
         self.emitter.flush(node.name, wanted)
-        if self.aliases.is_mutation(node):
-            self.environment[self.aliases.mutated(node)] = self.environment[node]
+        for part in pytree.tree_leaves(self.environment[node], is_leaf=lambda x: isinstance(x, Tensor)):
+            if isinstance(part, Tensor):
+                self._note_sizes(part)
 
     def _fail(self, node: Node, reason: str) -> None:
         if self.failed is None:

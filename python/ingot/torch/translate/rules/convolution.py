@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ingot.torch.translate.registry import rule
+from ingot.torch.translate.values import static
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ Sizes = int | list[int]
 
 def spread(value: Any, count: int) -> list[int]:
     """One number for all dims, or one for each."""
-    numbers = [int(value)] if isinstance(value, int) else [int(v) for v in value]
+    numbers = [static(v, "a parameter of a window") for v in (value if isinstance(value, (list, tuple)) else [value])]
     return numbers * count if len(numbers) == 1 else numbers
 
 
@@ -41,13 +42,12 @@ def _convolution(
     if single:
         x = e.unsqueeze(x, 0)
     attrs: dict[str, Any] = {
-        "kernel_shape": [int(s) for s in weight.dims[2:]],
         "strides": spread(stride, n),
         "dilations": spread(dilation, n),
         "group": groups,
     }
     if isinstance(padding, str):
-        attrs["pads"] = [0] * (2 * n) if padding == "valid" else _same(attrs["kernel_shape"], attrs["dilations"])
+        attrs["pads"] = [0] * (2 * n) if padding == "valid" else _same(weight, attrs["dilations"])
     else:
         attrs["pads"] = spread(padding, n) * 2
     if transposed:
@@ -56,8 +56,9 @@ def _convolution(
     return e.op("Squeeze", y, e.ints([0])) if single else y
 
 
-def _same(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
+def _same(weight: Tensor, dilations: Sequence[int]) -> list[int]:
     """What keeps the size; an odd one comes after."""
+    kernel = [static(s, "the size of the filter") for s in weight.dims[2:]]
     total = [d * (k - 1) for k, d in zip(kernel, dilations, strict=True)]
     return [t // 2 for t in total] + [t - t // 2 for t in total]
 

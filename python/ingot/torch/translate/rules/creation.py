@@ -56,6 +56,16 @@ _filled(0)
 _filled(1)
 
 
+@rule(aten.zero.default)
+def _zero(e: Emitter, x: Tensor) -> Tensor:
+    return e.fill(_sizes(e, x), 0, x.dtype)
+
+
+@rule(aten.fill.Scalar, aten.fill.Tensor)
+def _fill(e: Emitter, x: Tensor, value: Tensor | Number) -> Tensor:
+    return e.expand(e.tensor(value, x.dtype), _sizes(e, x))
+
+
 # What is not written yet may hold anything: zeros.
 @rule(aten.empty.memory_format, aten.empty_strided.default)
 def _empty(e: Emitter, size: Sequence[Size], *_: Any, **__: Any) -> Tensor:

@@ -39,11 +39,9 @@ _FUNCTIONS = {
     "HardSwish": aten.hardswish,
     "Log": aten.log,
     "Mish": aten.mish,
-    "Neg": aten.neg,
     "Reciprocal": aten.reciprocal,
     "Relu": aten.relu,
     "Sigmoid": aten.sigmoid,
-    "Sign": aten.sign,
     "Sin": aten.sin,
     "Sinh": aten.sinh,
     "Sqrt": aten.sqrt,
@@ -58,6 +56,23 @@ def _function(op: str) -> Callable[[Emitter, Tensor], Tensor]:
 
 for _name, _packet in _FUNCTIONS.items():
     rule(_packet.default)(_function(_name))
+
+
+@rule(aten.neg.default)
+def _neg(e: Emitter, x: Tensor) -> Tensor:
+    return e.sub(e.number(0, x.dtype), x) if x.dtype is torch.uint8 else e.op("Neg", x)
+
+
+@rule(aten.sign.default, aten.sgn.default)
+def _sign(e: Emitter, x: Tensor) -> Tensor:
+    if x.dtype is torch.bool:
+        return x
+    if is_integer(x.dtype):
+        return e.op("Sign", x)
+    # Of NaN, PyTorch says 0.
+    zero = e.number(0, x.dtype)
+    above, below = (e.cast(e.compare(op, x, zero), x.dtype) for op in ("Greater", "Less"))
+    return e.sub(above, below)
 
 
 def _rounding(op: str) -> Callable[[Emitter, Tensor], Tensor]:
@@ -148,33 +163,42 @@ def _silu(e: Emitter, x: Tensor) -> Tensor:
     return e.mul(x, e.op("Sigmoid", x))
 
 
+def _attribute(x: Tensor, value: float) -> float:
+    """A number as an attribute, which holds 32 bits; PyTorch's own formula does better for wider elements."""
+    if x.dtype is torch.float64 and float(torch.tensor(value, dtype=torch.float32)) != value:
+        raise Unsupported(f"the parameter {value} in 64 bits")
+    return float(value)
+
+
 @rule(aten.hardsigmoid.default)
 def _hardsigmoid(e: Emitter, x: Tensor) -> Tensor:
+    _attribute(x, 1 / 6)
     return e.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
 
 
 @rule(aten.leaky_relu.default)
 def _leaky_relu(e: Emitter, x: Tensor, slope: float = 0.01) -> Tensor:
-    return e.op("LeakyRelu", x, alpha=float(slope))
+    return e.op("LeakyRelu", x, alpha=_attribute(x, slope))
 
 
 @rule(aten.elu.default)
 def _elu(e: Emitter, x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
     if scale == 1 and input_scale == 1:
-        return e.op("Elu", x, alpha=float(alpha))
+        return e.op("Elu", x, alpha=_attribute(x, alpha))
     zero = e.number(0, x.dtype)
-    below = e.op("Elu", e.mul(x, e.number(input_scale, x.dtype)), alpha=float(alpha))
+    below = e.op("Elu", e.mul(x, e.number(input_scale, x.dtype)), alpha=_attribute(x, alpha))
     positive = e.compare("Greater", x, zero)
     return e.mul(e.where(positive, x, below), e.number(scale, x.dtype))
 
 
 @rule(aten.celu.default)
 def _celu(e: Emitter, x: Tensor, alpha: float = 1) -> Tensor:
-    return e.op("Celu", x, alpha=float(alpha))
+    return e.op("Celu", x, alpha=_attribute(x, alpha))
 
 
 @rule(aten.selu.default)
 def _selu(e: Emitter, x: Tensor) -> Tensor:
+    _attribute(x, 1.0507009873554804934193349852946)
     return e.op("Selu", x)
 
 
@@ -281,8 +305,13 @@ def _floor_divide(e: Emitter, x: Operand, y: Operand) -> Tensor:
     if is_integer(a.dtype):
         return floor_divide(e, a, b)
     # (a - remainder) / b is whole but for the last bit; of a division by zero the quotient is left as it is.
-    whole = e.op("Round", e.div(e.sub(a, e.op("Mod", a, b)), b))
-    return e.where(e.compare("Equal", b, e.number(0, b.dtype)), e.div(a, b), whole)
+    zero, one = e.number(0, b.dtype), e.number(1, b.dtype)
+    left = e.op("Mod", a, b, fmod=1)
+    quotient = e.div(e.sub(a, left), b)
+    below = e.op("Xor", e.compare("Less", b, zero), e.compare("Less", left, zero))
+    below = e.op("And", below, e.op("Not", e.compare("Equal", left, zero)))
+    whole = e.op("Round", e.where(below, e.sub(quotient, one), quotient))
+    return e.where(e.compare("Equal", b, zero), e.div(a, b), whole)
 
 
 @rule(aten.remainder.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor)
@@ -304,7 +333,9 @@ def _pow(e: Emitter, x: Operand, y: Operand) -> Tensor:
             return _rsqrt(e, x)
         if y == 1:
             return e.cast(x, e.out.dtype)
-    return e.op("Pow", *_pair(e, x, y))
+    dtype = e.out.dtype
+    narrow = is_integer(dtype) and dtype.itemsize < 4
+    return e.cast(e.op("Pow", *_pair(e, x, y, torch.int64 if narrow else dtype)), dtype)
 
 
 def _extreme(op: str) -> Callable[[Emitter, Operand, Operand], Tensor]:

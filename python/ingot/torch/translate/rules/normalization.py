@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ingot.torch.translate.registry import rule
-from ingot.torch.translate.values import Size, Tensor, Unsupported, expression, static
+from ingot.torch.translate.values import Size, Tensor, Unsupported, static
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +78,7 @@ def _by_channel(e: Emitter, x: Tensor, values: Tensor) -> Tensor:
 def _batch_norm_eval(
     e: Emitter, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, eps: float
 ) -> Tensor:
-    count = [expression(mean.dims[0])]
+    count = [e.size(mean, 0)]
     weight = weight or _ones(e, count, mean.dtype)
     bias = bias or e.fill(count, 0, mean.dtype)
     return e.op("BatchNormalization", x, weight, bias, mean, var, epsilon=eps)

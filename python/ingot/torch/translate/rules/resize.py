@@ -56,7 +56,7 @@ def _smooth(mode: str, align_corners: bool, antialias: bool = False) -> dict[str
     if mode == "cubic":
         attrs["cubic_coeff_a"] = -0.5 if antialias else -0.75
     if antialias:
-        attrs["antialias"] = 1
+        attrs |= {"antialias": 1, "exclude_outside": 1}
     return attrs
 
 
@@ -102,5 +102,9 @@ def _grid_sampler(e: Emitter, x: Tensor, grid: Tensor, mode: int, padding: int, 
     paddings = ("zeros", "border", "reflection")
     if x.dtype != grid.dtype:
         raise Unsupported("a grid of another type than the image")
-    attrs: dict[str, Any] = {"mode": modes[mode], "padding_mode": paddings[padding], "align_corners": int(align_corners)}
+    attrs: dict[str, Any] = {
+        "mode": modes[mode],
+        "padding_mode": paddings[padding],
+        "align_corners": int(align_corners),
+    }
     return e.op("GridSample", x, grid, **attrs)
