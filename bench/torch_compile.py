@@ -116,7 +116,7 @@ def make_form(form: str, model: Any, threads: int = 0) -> Any:
 
 
 def start_once(name: str, form: str) -> dict[str, float]:
-    """In this process: from before the capture to the first result, without the imports and one plain run."""
+    """In this process: from before the capture to the first result, without the imports."""
     import torch
 
     import ingot.torch  # noqa: F401
@@ -125,15 +125,18 @@ def start_once(name: str, form: str) -> dict[str, float]:
         model, inputs = MODELS[name]()
     with torch.no_grad():
         model(*inputs)
-        begin = time.perf_counter()
-        model(*inputs)
-        plain = time.perf_counter() - begin
-        begin = time.perf_counter()
+        wall, cpu = time.perf_counter(), cpu_seconds()
         make_form(form, model)(*inputs)
-        return {"seconds": time.perf_counter() - begin, "eager": plain}
+        return {"wall": time.perf_counter() - wall, "cpu": cpu_seconds() - cpu}
 
 
-def fresh(name: str, form: str, folder: Path) -> float:
+def cpu_seconds() -> float:
+    """Of this process and of the compilers it ran."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def fresh(name: str, form: str, folder: Path) -> dict[str, float]:
     env = {
         **os.environ,
         "INGOT_CACHE_DIR": str(folder / "ingot"),
@@ -144,11 +147,11 @@ def fresh(name: str, form: str, folder: Path) -> float:
         [sys.executable, __file__, "--start", name, form], env=env, capture_output=True, text=True, check=True
     )
     result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result["seconds"]
+    return result
 
 
 def starting(models: list[str], rounds: int) -> dict[str, Any]:
-    out: dict[str, dict[str, list[float]]] = {name: {} for name in models}
+    out: dict[str, dict[str, list[dict[str, float]]]] = {name: {} for name in models}
     for _ in range(rounds):
         for name in models:
             for form in ("capture", "ingot", "wrapper", "inductor"):
@@ -157,18 +160,21 @@ def starting(models: list[str], rounds: int) -> dict[str, Any]:
                     found.append(fresh(name, form, Path(folder)))
                     if form in ("ingot", "wrapper"):
                         out[name].setdefault(f"{form}, from disk", []).append(fresh(name, form, Path(folder)))
-    return {name: {form: min(times) for form, times in forms.items()} for name, forms in out.items()}
+    return {
+        name: {form: {k: min(t[k] for t in times) for k in ("wall", "cpu")} for form, times in forms.items()}
+        for name, forms in out.items()
+    }
 
 
 def show_starting(results: dict[str, Any]) -> None:
-    table = Table(title="PyTorch: from the capture to the first result, s (fresh processes)", title_justify="left")
-    for column in ("model", "form", "s", "of inductor", "on top of the capture"):
+    table = Table(title="PyTorch: from the capture to the first result (fresh processes, minima)", title_justify="left")
+    for column in ("model", "form", "s", "CPU s", "of inductor", "of its CPU", "on top of the capture"):
         table.add_column(column, justify="left" if column in ("model", "form") else "right")
     for name, forms in results.items():
-        for i, (form, seconds) in enumerate(forms.items()):
-            top = f"{seconds - forms['capture']:.2f}" if form.startswith("ingot") else ""
-            share = f"{100 * seconds / forms['inductor']:.0f} %"
-            table.add_row(name if i == 0 else "", form, f"{seconds:.2f}", share, top)
+        for i, (form, t) in enumerate(forms.items()):
+            top = f"{t['wall'] - forms['capture']['wall']:.2f} s" if form.startswith("ingot") else ""
+            shares = [f"{100 * t[k] / forms['inductor'][k]:.0f} %" for k in ("wall", "cpu")]
+            table.add_row(name if i == 0 else "", form, f"{t['wall']:.2f}", f"{t['cpu']:.2f}", *shares, top)
         table.add_section()
     console.print(table)
 
