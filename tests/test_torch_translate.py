@@ -415,6 +415,7 @@ def index_cases() -> dict[str, Callable[[Any, Any, Any], Any]]:
         "put_two": lambda x, i, j: x.index_put((i, j), torch.tensor(7.0)),
         "put_behind": lambda x, i, j: aten.index_put(x, [None, i], x[:, :1] * 0 + 5),
         "put_add": lambda x, i, j: x.index_put((i * 0, j * 0), x[i, j], accumulate=True),
+        "put_masked_list": lambda x, i, j: x.index_put((x > -9,), torch.arange(60.0)),
         "put_mask": lambda x, i, j: x.index_put((x > 1,), torch.tensor(-1.0)),
         "index_add": lambda x, i, j: x.index_add(1, j * 0, x[:, :3], alpha=2),
         "index_copy": lambda x, i, j: x.index_copy(0, i, x[i] * 3),
@@ -644,6 +645,15 @@ def test_attention(mask: str) -> None:
     check(scaled, q, k, v, *given, modes=("fake",))
 
 
+@pytest.mark.parametrize("dtype", [F64, F16, BF16])
+def test_attention_in_other_types(dtype: Any) -> None:
+    q, k, v = (sample(dtype, 2, 4, 6, 8, seed=i) / 4 for i in range(3))
+    mask = sample(BOOL, 2, 1, 6, 6)
+    mask[0, :, 0] = False
+    check(F.scaled_dot_product_attention, q, k, v, mask, modes=("fake",))
+    check(lambda x: aten._safe_softmax(x.masked_fill(x < 0, float("-inf")), -1), sample(dtype, 4, 2), modes=("fake",))
+
+
 def test_attention_causal_grouped_and_of_other_ranks() -> None:
     q, k, v = (sample(F32, 2, 4, 6, 8, seed=i) for i in range(3))
     check(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), q, k, v)
@@ -772,6 +782,42 @@ def test_others_are_translated_around_a_node_that_is_not() -> None:
     assert len(failed) == 1 and "linalg_inv" in str(next(iter(failed)).target)
 
 
+def test_parts_in_another_mode() -> None:
+    class Part(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any) -> Any:
+            with torch.no_grad():
+                y = x * 2
+                z = y.cos()
+            return y + z + x
+
+    x = sample(F32, 3, 4)
+    program = torch.export.export(Part(), (x,), strict=False)
+    assert any("set_grad_enabled" in str(n.target) for n in program.graph.nodes)
+    translation = translate(program.graph)
+    compare(translation.bind(translation.graph(opt_level=0))(x)[0], Part()(x))
+
+
+def test_numbers_as_inputs() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        x = mode.from_tensor(torch.zeros(3, 4))
+    graph = torch.fx.Graph()
+    n, a = graph.placeholder("n"), graph.placeholder("a")
+    n.meta["val"], a.meta["val"] = mode.shape_env.create_unbacked_symint(), x
+    y = graph.call_function(aten.mul.Tensor, (a, n))
+    y.meta["val"] = x
+    m = graph.call_function(operator.add, (n, 2))
+    m.meta["val"] = n.meta["val"] + 2
+    graph.output((y, m))
+    translation = translate(graph)
+    assert [(i.name, i.symbolic) for i in translation.inputs] == [("a", False), ("n", True)]
+    given = sample(F32, 3, 4)
+    found = translation.bind(translation.graph(opt_level=0))(7, given)
+    assert torch.equal(found[0], given * 7) and found[1] == 9
+
+
 def test_names_lead_from_nodes_to_tensors() -> None:
     captured = make_fx(lambda x: torch.relu(x * 2) + 1, tracing_mode="symbolic")(sample(F32, 2, 3))
     translation = translate(captured.graph)
@@ -802,6 +848,20 @@ def test_constants_stay_where_they_are() -> None:
     # The parameter is given other data: the model keeps what it was made from.
     weight.data = torch.zeros(64, 64)
     compare(translation.bind(model)(given, None)[0], expected)
+
+
+def test_weights_are_not_turned_before_they_are_packed() -> None:
+    weight = torch.randn(48, 64)
+    captured = make_fx(lambda x, w: F.linear(x, w), tracing_mode="fake", pre_dispatch=True)(
+        torch.randn(2, 3, 64), weight
+    )
+    placeholder = list(captured.graph.find_nodes(op="placeholder"))[1]
+    translation = translate(captured.graph, {placeholder.name: weight})
+    graph = translation.graph()
+    assert [(n.op, n.attrs["transB"]) for n in graph.nodes] == [("ingot.MatMul", 1)]
+    assert graph.nodes[0].inputs[1] == placeholder.name
+    x = torch.randn(2, 3, 64)
+    compare(translation.bind(graph)(x, None)[0], x @ weight.T)
 
 
 def test_written_file_gives_the_same(tmp_path: Path) -> None:

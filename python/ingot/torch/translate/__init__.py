@@ -9,7 +9,7 @@
 Operators that write into an argument are accepted where nobody but later readers of that argument could tell.
 `constants` maps names of placeholders to tensors that are part of the model: their memory is used where it lies, and
 kept. The other placeholders are inputs. A placeholder that is a SymInt is read off the shape of a tensor where one has
-that size; only those no tensor has become inputs (an int64 tensor of one element; `bind` takes care of it).
+that size; only those no tensor has, and SymFloats, become inputs (tensors of one element; `bind` makes them).
 
     unsupported(graph, constants)            # {node: reason} for every node that has no translation; {} if all have
 
@@ -75,13 +75,18 @@ def bind(graph: Graph, inputs: list[Input], outputs: list[Output]) -> Callable[.
         return lambda *args: run([args[p] for p in positions], tensor)
 
     def call(*args: Any) -> list[Any]:
-        given = [torch.tensor([int(args[i.position])]) if i.symbolic else args[i.position] for i in inputs]
+        given = [_number(args[i.position], i.kind) if i.symbolic else args[i.position] for i in inputs]
         found = run(given, tensor)
         return [
             o.value if o.index is None else found[o.index].item() if o.symbolic else found[o.index] for o in outputs
         ]
 
     return call
+
+
+def _number(value: Any, kind: str) -> torch.Tensor:
+    """A number as the graph takes it."""
+    return torch.tensor([int(value)]) if kind == "int" else torch.tensor(float(value), dtype=torch.float64)
 
 
 def translate(

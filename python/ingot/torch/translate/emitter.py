@@ -59,10 +59,11 @@ class Builder(Protocol):
 
 class Emitter:
     """Operands are Tensors, Scalars or Python numbers; results are Tensors. One FX node is translated at a time:
-    `out` is what PyTorch says of its result (a FakeTensor, or a tuple of them)."""
+    `node` is the one, and `out` what PyTorch says of its result (a FakeTensor, or a tuple of them)."""
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
+        self.node: Any = None
         self.out: Any = None
         self.known_sizes: dict[Any, Callable[[], Tensor]] = {}
         self._scalars: dict[tuple[torch.dtype, str], Tensor] = {}

@@ -24,7 +24,7 @@ from ingot.torch.translate.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 Node = Any  # torch.fx.Node
 
@@ -37,7 +37,8 @@ class Input:
 
     name: str
     position: int  # among the placeholders
-    symbolic: bool  # a number: given to the graph as an int64 tensor of one element
+    symbolic: bool  # a number: given to the graph as a tensor
+    kind: str = "int"  # of a number: int64 of one element and rank 1, or "float", float64 of rank 0
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,12 @@ class Translator:
             elif isinstance(value, torch.Tensor):
                 if node.users or self.failed is None:
                     self._tensor_input(node, position, value)
-            elif isinstance(value, torch.SymInt) and not isinstance(expression(value), int):
+            elif isinstance(value, torch.SymInt):
                 symbols.append((position, node, value))
             elif isinstance(value, (int, float, bool, type(None))):
                 self.environment[node] = value
-            elif isinstance(value, _SYMBOLIC):
-                number = value.node.maybe_as_int() if isinstance(value, torch.SymInt) else None
-                self.environment[node] = Unsupported(f"an input of type {type(value).__name__}")
-                if number is not None:
-                    self.environment[node] = number
+            elif isinstance(value, torch.SymFloat):
+                self.environment[node] = self._float_input(node, position, value)
             else:
                 self.environment[node] = Unsupported(f"an input of type {type(value).__name__}")
         # A symbol that is the size of a tensor is read there.
@@ -135,8 +133,18 @@ class Translator:
     def _size_reader(self, tensor: Tensor, axis: int) -> Callable[[], Tensor]:
         return lambda: self.emitter.shape_of(tensor, axis)
 
-    def _symbol(self, position: int, node: Node, value: torch.SymInt) -> Scalar:
+    def _float_input(self, node: Node, position: int, value: torch.SymFloat) -> Scalar:
+        def declare() -> Tensor:
+            self.builder.input(node.name, "float64", [])
+            self.inputs.append(Input(node.name, position, True, "float"))
+            return Tensor(node.name, torch.float64, ())
+
+        return Scalar(value, float, declare)
+
+    def _symbol(self, position: int, node: Node, value: torch.SymInt) -> Scalar | int:
         expr = expression(value)
+        if isinstance(expr, int):
+            return expr
         if expr not in self.emitter.known_sizes:
 
             def declare() -> Tensor:
@@ -212,11 +220,13 @@ class Translator:
             if isinstance(item, Unsupported):
                 raise item
             return item
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            return self._call_body(node, args)
         self._check_results(node)
         writes = self.aliases.is_mutation(node)
         target = functional_target(node) if writes else node.target
         rule = find_rule(target)
-        self.emitter.out = node.meta.get("val")
+        self.emitter.node, self.emitter.out = node, node.meta.get("val")
         reason = None
         if rule is not None:
             try:
@@ -228,7 +238,7 @@ class Translator:
         try:
             steps = None if writes else decomposition_of(node)
             if steps is not None:
-                return _typed(self._inline(steps, args, kwargs), node.meta.get("val"))
+                return _typed(self._inline_decomposition(steps, args, kwargs), node.meta.get("val"))
         except Unsupported as failure:
             reason = reason or failure
         raise reason or Unsupported(f"no translation of {_target_name(node)}")
@@ -259,13 +269,24 @@ class Translator:
             if isinstance(value, torch.Tensor):
                 self._check_tensor(value)
 
-    def _inline(self, steps: torch.fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The nodes that an operator decomposes into, in place of it."""
+    def _call_body(self, node: Node, args: tuple[Any, ...]) -> Any:
+        """A part of the program that ran in a mode which does not matter here."""
+        name = node.target.name()
+        if name == "wrap_with_set_grad_enabled" or (name == "wrap_with_autocast" and not args[2]):
+            first = next(i for i, arg in enumerate(args) if isinstance(arg, torch.fx.GraphModule))
+            return self._inline(args[first].graph, args[first + 1 :])
+        raise Unsupported(f"the operator {name}")
+
+    def _inline_decomposition(self, steps: torch.fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = pytree.tree_leaves((args, kwargs), is_leaf=lambda x: isinstance(x, (Tensor, Scalar)))
+        return self._inline(steps, [x for x in given if isinstance(x, (Tensor, Scalar))])
+
+    def _inline(self, steps: torch.fx.Graph, given: Sequence[Any]) -> Any:
+        """The nodes of another graph, in place of one node."""
         inner = Translator.__new__(Translator)
         inner.__dict__.update(self.__dict__)
         inner.graph, inner.failed, inner.environment, inner.aliases = steps, None, {}, Aliases(steps)
-        given = pytree.tree_leaves((args, kwargs), is_leaf=lambda x: isinstance(x, (Tensor, Scalar)))
-        tensors = iter([x for x in given if isinstance(x, (Tensor, Scalar))])
+        tensors = iter(given)
         result: Any = None
         for step in steps.nodes:
             if step.op == "placeholder":

@@ -24,7 +24,8 @@ class Unsupported(Exception):  # noqa: N818 - says what is, not that something b
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of the graph being written. The shape holds numbers and SymInts; None where nobody needs it."""
+    """A tensor of the graph being written. The shape holds numbers, SymInts, and None for a size that only data tell;
+    it is None where nobody needs it."""
 
     name: str
     dtype: torch.dtype

@@ -83,6 +83,10 @@ class Places:
         self.rest = [i for i in range(x.rank) if i not in self.axes]
         self.adjacent = self.axes == list(range(self.axes[0], self.axes[0] + len(self.axes)))
         self.rank = max(t.rank for t in self.tensors)
+        # Of a length that only the data tell.
+        self.by_mask = any(t.dims == (None,) for t in self.tensors)
+        if self.by_mask and not all(t.dims == (None,) for t in self.tensors):
+            raise Unsupported("an index by a mask and by numbers at once")
 
     def where(self) -> int:
         """The first axis of the result that the indices make."""
@@ -127,7 +131,7 @@ def _index(e: Emitter, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     if len(places.tensors) == 1:
         return e.op("Gather", x, places.tensors[0], axis=places.axes[0])
     shape = places.shape(e, e.out.shape)
-    if any(t.dims == (None,) for t in places.tensors):
+    if places.by_mask:
         # All from one mask: of one length already.
         rows = [e.op("Unsqueeze", t, e.ints([1])) for t in places.tensors]
         index = e.op("Concat", *rows, axis=1)

@@ -251,8 +251,18 @@ def _of_number(e: Emitter, op: str, x: Tensor) -> Tensor:
     return e.squeeze(e.op(op, e.unsqueeze(x, 0), axis=0, shape=(1,)), 0)
 
 
-rule(aten.softmax.int, aten._softmax.default, aten._safe_softmax.default)(_softmax("Softmax"))
+rule(aten.softmax.int, aten._softmax.default)(_softmax("Softmax"))
 rule(aten.log_softmax.int, aten._log_softmax.default)(_softmax("LogSoftmax"))
+
+
+@rule(aten._safe_softmax.default)
+def _safe_softmax(e: Emitter, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Zeros where everything is minus infinity, in the words Ingot's attention knows."""
+    x = e.cast(x, e.out.dtype)
+    plain = e.op("Softmax", x, axis=axis_of(dim, x.rank))
+    largest = e.reduce("ReduceMax", x, [axis_of(dim, x.rank)], True)
+    hidden = e.compare("Equal", largest, e.number(float("-inf"), x.dtype))
+    return e.where(hidden, e.number(0, x.dtype), plain)
 
 
 def _running(op: str) -> Callable[..., Tensor]:

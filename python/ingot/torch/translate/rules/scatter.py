@@ -8,7 +8,7 @@ import torch
 
 from ingot.torch.translate.registry import rule
 from ingot.torch.translate.rules.indexing import Places, index_tensor, trimmed
-from ingot.torch.translate.values import MAX_INT, Number, Size, Tensor, Unsupported, axis_of, is_integer
+from ingot.torch.translate.values import MAX_INT, Number, Size, Tensor, Unsupported, axis_of, expression, is_integer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,11 +131,14 @@ def _index_put(
 ) -> Tensor:
     mask = indices[0] if len(indices) == 1 else None
     values = e.cast(values, x.dtype)
-    if mask is not None and mask.dtype is torch.bool and not accumulate and values.rank == 0:
-        shape = [e.size(mask, i) for i in range(mask.rank)] + [1] * (x.rank - mask.rank)
-        return e.where(e.reshape(mask, shape), values, x)
+    if mask is not None and mask.dtype is torch.bool and not accumulate:
+        if values.rank == 0 or (values.rank == 1 and expression(values.dims[0]) == 1):
+            shape = [e.size(mask, i) for i in range(mask.rank)] + [1] * (x.rank - mask.rank)
+            return e.where(e.reshape(mask, shape), values, x)
+        if values.rank == 1 and mask.rank == x.rank:
+            return _masked_scatter(e, x, mask, values)
     places = Places(e, x, indices)
-    if any(t.dims == (None,) for t in places.tensors):
+    if places.by_mask:
         raise Unsupported("index_put of several values by a mask")
     shape = list(torch.broadcast_shapes(*(t.dims for t in places.tensors)))
     index = places.stacked(e, shape)

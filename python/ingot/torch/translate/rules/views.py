@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ingot.torch.translate.registry import rule
-from ingot.torch.translate.values import MAX_INT, Size, Tensor, Unsupported, axis_of, expression, is_static, same_size
+from ingot.torch.translate.values import MAX_INT, Size, Tensor, Unsupported, axis_of, expression, same_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -199,20 +200,16 @@ def _as_strided(
     e: Emitter, x: Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None = None
 ) -> Tensor:
     """Only the ordinary view: the same elements in row-major order."""
-    shape = e.out.shape
-    if not (is_static(shape) and is_static(x.dims) and all(isinstance(s, int) for s in stride)):
-        raise Unsupported("as_strided of a shape that is not known")
-    expected = 1
-    for n, s in zip(reversed(shape), reversed(stride), strict=True):
-        if int(n) != 1 and s != expected:
+    if not e.node.args[0].meta["val"].is_contiguous():
+        raise Unsupported("as_strided of a tensor that is not row-major")
+    expected: Any = 1
+    for n, step in zip(reversed(e.out.shape), reversed(stride), strict=True):
+        if expression(n) != 1 and expression(step) != expected:
             raise Unsupported("as_strided with strides that are not row-major")
-        expected *= int(n)
-    total = 1
-    for n in x.dims:
-        total *= int(n)
-    if storage_offset not in (None, 0) or total != expected:
+        expected = expected * expression(n)
+    if storage_offset not in (None, 0) or expected != math.prod(expression(n) for n in x.dims):
         raise Unsupported("as_strided of a part of a tensor")
-    return e.reshape(x, [int(n) for n in shape])
+    return e.reshape(x, _target(e, size))
 
 
 @rule(aten.view_as_real.default, aten.view_as_complex.default)
