@@ -7,6 +7,7 @@ caches. Steady state: one process, contenders interleaved, minima. Only ratios w
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import subprocess
@@ -193,7 +194,7 @@ def steady(name: str, forms: list[str], threads: int, rounds: int) -> dict[str, 
     with torch.no_grad():
         for form in forms:
             fast = make_form(form, model, threads)
-            runs[form] = lambda fast=fast: fast(*inputs)  # type: ignore[misc]
+            runs[form] = functools.partial(fast, *inputs)
             runs[form]()
         timings = interleave(runs, rounds=rounds, pause=0.03 if threads > 1 else 0)
     figures = {
@@ -247,7 +248,7 @@ def overhead() -> dict[str, float]:
             torch._dynamo.reset()
             fast = make_form(form, model, 1)
             fast(x)
-            out[name] = best(lambda fast=fast: fast(x))
+            out[name] = best(functools.partial(fast, x))
         out["eager"] = best(lambda: model(x))
     return out
 
