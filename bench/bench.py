@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from decode import decode
 from engines import exact_onnxruntime_engine, ingot_engine, onnxruntime_engine, openvino_engine
-from models import BENCH_MODELS, QUANTIZED_MODELS, BenchModel
+from models import BENCH_MODELS, CACHE, QUANTIZED_MODELS, BenchModel
 from rich.console import Console
 from rich.table import Table
 from startup import call_overhead, startup
@@ -156,6 +158,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--no-decode", action="store_true", help="skip GPT-2 with weights in fewer bits")
     parser.add_argument("--no-startup", action="store_true", help="skip compile times, library and call overhead")
+    parser.add_argument("--no-torch", action="store_true", help="skip torch.compile beside eager and inductor")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
 
@@ -184,6 +187,14 @@ def main() -> None:
             everything["startup"] = startup(model.path(), model.inputs())
             everything["overhead"] = call_overhead()
         show_startup(everything["startup"], everything["overhead"])
+    if not arguments.no_torch:
+        # In a process of its own: torch's threads and inductor's settings are not for the others.
+        figures = CACHE / "torch_figures.json"
+        figures.unlink(missing_ok=True)
+        script = Path(__file__).with_name("torch_compile.py")
+        threads = [str(n) for n in arguments.threads]
+        subprocess.run([sys.executable, script, "--threads", *threads, "--json", figures], check=True)
+        everything["torch"] = json.loads(figures.read_text())
     if arguments.json:
         arguments.json.write_text(json.dumps(everything, indent=2))
 

@@ -29,7 +29,9 @@ void add_cache(nb::module_& m) {
   using nb::literals::operator""_a;
   nb::class_<HeldLock>(m, "CacheLock")
       .def("__enter__", &HeldLock::enter)
-      .def("__exit__", [](HeldLock& self, const nb::args&) { self.lock.reset(); });
+      .def(
+          "__exit__", [](HeldLock& self, const nb::args&) { self.lock.reset(); },
+          nb::sig("def __exit__(self, *args: object) -> None"));
   nb::class_<Cache>(m, "Cache", "The disk cache of compiled code.")
       .def(nb::init<const std::string&>(), "folder"_a = "")
       .def_prop_ro("enabled", &Cache::enabled)

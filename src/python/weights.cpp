@@ -167,12 +167,15 @@ std::vector<std::string> content_hashes(const nb::list& tensors) {
 void add_weights(nb::module_& m) {
   using nb::literals::operator""_a;
   nb::class_<WeightWatch>(m, "WeightWatch", "Whether weights are still what they were.")
-      .def(nb::init<const nb::list&, std::vector<size_t>>(), "arguments"_a, "positions"_a)
-      .def("same", &WeightWatch::same, "arguments"_a,
+      .def(nb::init<const nb::list&, std::vector<size_t>>(), "arguments"_a, "positions"_a,
+           nb::sig("def __init__(self, arguments: list[typing.Any], positions: collections.abc.Sequence[int]) -> None"))
+      .def("same", &WeightWatch::same, "arguments"_a, nb::sig("def same(self, arguments: list[typing.Any]) -> bool"),
            "True if the weights in these arguments have the addresses, versions and sampled values they had.");
   nb::class_<ObjectWatch>(m, "ObjectWatch", "Whether entries of dicts are still the objects they were.")
       .def(nb::init<const std::vector<std::pair<nb::dict, nb::object>>&, const std::vector<nb::dict>&>(), "slots"_a,
-           "sizes"_a)
+           "sizes"_a,
+           nb::sig("def __init__(self, slots: collections.abc.Sequence[tuple[dict[str, typing.Any], str]], sizes: "
+                   "collections.abc.Sequence[dict[typing.Any, typing.Any]]) -> None"))
       .def("same", &ObjectWatch::same);
   m.def("content_hashes", &content_hashes, "tensors"_a,
         nb::sig("def content_hashes(tensors: list[typing.Any]) -> list[str]"),

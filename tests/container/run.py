@@ -53,7 +53,7 @@ def main() -> None:
         print("wrapper with dynamic shapes: right")
         assert kernels_compiled() == 0, "something was compiled in this process"
         libraries = list(Path(folder).glob("torch-*.so"))
-        assert len(libraries) == 2 and all(os.stat(p).st_uid == os.getuid() for p in libraries)
+        assert len(libraries) == 2 and all(p.stat().st_uid == os.getuid() for p in libraries)
         ingot.torch.clear_cache()
         torch._dynamo.reset()
         no_engine = {**options, "container_args": "--no-such-flag run"}
