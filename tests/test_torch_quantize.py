@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Net(nn.Module):
+class Net(nn.Module):  # type: ignore[misc]
     """What torchao's own quantizer stumbles over on its own: string padding, an epsilon, a sum with a number."""
 
     def __init__(self, padding: str | int = "same") -> None:
@@ -99,7 +99,7 @@ def test_config_errors_name_the_field(fields: dict[str, Any], message: str) -> N
 # Calibration data
 
 
-class Two(nn.Module):
+class Two(nn.Module):  # type: ignore[misc]
     def forward(self, a: Any, b: Any = None, *, labels: Any = None) -> Any:
         return a if b is None else a + b
 
@@ -171,7 +171,7 @@ def test_static_follows_its_config(net: nn.Module) -> None:
 
 
 def test_static_takes_what_torchao_leaves_out() -> None:
-    class Kinds(nn.Module):
+    class Kinds(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.table = nn.Embedding(10, 4)
@@ -238,7 +238,7 @@ def test_models_that_cannot_be(net: nn.Module) -> None:
 # Dynamic
 
 
-class Reader(nn.Module):
+class Reader(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.table = nn.Embedding(20, 8)

@@ -160,7 +160,7 @@ OBSERVERS = {
 }
 
 
-class ConfiguredQuantizer(Quantizer):
+class ConfiguredQuantizer(Quantizer):  # type: ignore[misc]
     """Annotates a graph as a config asks."""
 
     def __init__(self, config: _Config, excluded: dict[str, str], *, training: bool) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ingot.quantizing.batches import CallForm
 
 
-class GraphCall(nn.Module):
+class GraphCall(nn.Module):  # type: ignore[misc]
     """A graph that is called in every way the model it came from could be called."""
 
     def __init__(self, graph: GraphModule, form: CallForm) -> None:

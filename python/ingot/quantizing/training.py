@@ -26,7 +26,7 @@ DROPOUT_RATE = "dropout_p"
 FOLDED = tuple(target for name, targets in OPERATORS.items() if name.startswith("Conv") for target in targets)
 
 
-class PreparedModel(nn.Module):
+class PreparedModel(nn.Module):  # type: ignore[misc]
     """A model whose forward simulates 8 bits. Trained like any other: train(), eval(), parameters(), state_dict().
 
     In training mode it observes the ranges of activations, in eval mode it uses them. The graph is that of the model in
