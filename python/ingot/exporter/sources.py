@@ -102,11 +102,10 @@ def converted(model: nn.Module) -> nn.Module:
 
             return convert_to_reference_fx(work.eval())
         try:
-            from torchao.quantization.pt2e import move_exported_model_to_eval
-            from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+            from ingot.quantizing.training import converted_graph
         except ImportError:
             raise UnsupportedError("a PT2E model that is not converted needs torchao", "pip install torchao") from None
-        return convert_pt2e(move_exported_model_to_eval(work))
+        return converted_graph(work)
 
 
 def _check_calibrated(observers: list[tuple[str, nn.Module]]) -> None:

@@ -61,14 +61,7 @@ class PreparedModel(nn.Module):  # type: ignore[misc]
 
     def converted(self) -> QuantizedModel:
         _check_trained(self.module)
-        with quiet():
-            from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
-
-            graph = copy.deepcopy(self.module)
-            set_training(graph, self._modes, False)
-            _fold_normalizations(graph)
-            _keep_scales(graph)
-            graph = convert_pt2e(graph)
+        graph = converted_graph(copy.deepcopy(self.module))
         original = self._float_model()
         excluded = excluded_modules(original, self._config)
         report = graph_report(graph, self._config, excluded, "quantization-aware training", {})
@@ -115,6 +108,17 @@ def prepare_qat(
     if not any(hasattr(module, "calculate_qparams") for module in prepared.modules()):
         raise InvalidInputError("nothing would be quantized", "see op_types and exclude of the config")
     return PreparedModel(prepared, form, form.by_name(example), original, config).train()
+
+
+def converted_graph(graph: GraphModule) -> GraphModule:
+    """The quantized graph that one prepared for PT2E (for training or not) stands for. The given one is used up."""
+    with quiet():
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+
+        set_training(graph, _training_arguments(graph), False)
+        _fold_normalizations(graph)
+        _keep_scales(graph)
+        return convert_pt2e(graph)
 
 
 def convert(prepared: PreparedModel) -> QuantizedModel:
