@@ -116,6 +116,7 @@ def converted_graph(graph: GraphModule) -> GraphModule:
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
         set_training(graph, _training_arguments(graph), False)
+        _drop_counters(graph)
         _fold_normalizations(graph)
         _keep_scales(graph)
         return convert_pt2e(graph)
@@ -215,6 +216,13 @@ def _fold_normalizations(graph: GraphModule) -> None:
         norm.replace_all_uses_with(convolution)
     graph.graph.eliminate_dead_code()
     graph.recompile()
+
+
+def _drop_counters(graph: GraphModule) -> None:
+    """Normalizations count the batches they train on."""
+    for node in graph.graph.find_nodes(op="call_function", target=aten.add_.Tensor):
+        if not node.users and str(getattr(node.args[0], "target", "")).endswith("num_batches_tracked"):
+            graph.graph.erase_node(node)
 
 
 def _is_reshape(node: Any) -> bool:
