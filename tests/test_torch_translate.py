@@ -190,6 +190,10 @@ BINARY: dict[str, tuple[Any, Sequence[tuple[Any, Any]]]] = {
     "bitwise_and": (torch.bitwise_and, ((I64, I32), (BOOL, BOOL), (U8, U8))),
     "bitwise_or": (operator.or_, ((I64, I64), (BOOL, BOOL))),
     "bitwise_xor": (operator.xor, ((I64, I64), (BOOL, BOOL))),
+    "atan2": (torch.atan2, ((F32, F32), (I64, F32))),
+    "hypot": (torch.hypot, ((F32, F32),)),
+    "copysign": (torch.copysign, ((F32, F32),)),
+    "logaddexp": (torch.logaddexp, ((F32, F32),)),
     "lerp": (lambda x, y: torch.lerp(x, y, 0.3), ((F32, F32),)),
     "addcmul": (lambda x, y: torch.addcmul(x, y, y, value=0.5), ((F32, F32),)),
     "addcdiv": (lambda x, y: torch.addcdiv(x, y, y.abs() + 1, value=0.5), ((F32, F32),)),
@@ -380,6 +384,34 @@ VIEWS: dict[str, Callable[[Any], Any]] = {
     ),
     "channel_shuffle": lambda x: F.channel_shuffle(x.unsqueeze(-1), 2),
 }
+
+
+COMPOSED: dict[str, Callable[[Any], Any]] = {
+    "cdist": lambda x: (torch.cdist(x, x + 1), torch.cdist(x, x * 2, p=1.0)),
+    "fold": lambda x: F.fold(F.unfold(x[:, None], (2, 3), padding=1), x.shape[1:], (2, 3), padding=1),
+    "cosine_similarity": lambda x: F.cosine_similarity(x, x.flip(0), dim=-1),
+    "pairwise_distance": lambda x: F.pairwise_distance(x, x.flip(1)),
+    "cross_entropy": lambda x: F.cross_entropy(x[0], torch.tensor([0, 2, 1, 5])),
+    "mse_loss": lambda x: (F.mse_loss(x, x * 2), F.l1_loss(x, x * 2), F.smooth_l1_loss(x, x * 2)),
+    "binary_cross_entropy": lambda x: F.binary_cross_entropy_with_logits(x, (x > 0).float()),
+    "kron": lambda x: torch.kron(x[0], x[1]),
+    "cross": lambda x: torch.linalg.cross(x[..., :3], x[..., 3:]),
+    "diag_embed": lambda x: torch.diag_embed(x[0]),
+    "rot90": lambda x: torch.rot90(x, 1, (1, 2)),
+    "nansum": lambda x: torch.nansum(x.masked_fill(x > 3, float("nan")), 1),
+    "logcumsumexp": lambda x: x.exp().cumsum(1).log(),
+    "isin": lambda x: torch.isin(x.round(), torch.tensor([1.0, 2.0])),
+    "trapezoid": lambda x: torch.trapezoid(x),
+    "tensordot": lambda x: torch.tensordot(x, x, ([1, 2], [1, 2])),
+    "weight_norm": lambda x: torch._weight_norm(x, x[:, :1, :1], 0),
+    "softmin": lambda x: F.softmin(x, -1),
+    "hardshrink": lambda x: (F.hardshrink(x), F.softshrink(x)),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_operators_made_of_others(name: str) -> None:
+    check(COMPOSED[name], sample(F32, 3, 4, 6), modes=("fake",))
 
 
 @pytest.mark.parametrize("name", VIEWS)

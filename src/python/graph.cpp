@@ -251,8 +251,8 @@ nb::object PyGraph::run(nb::handle given, nb::handle tensor_type) {
 }
 
 nb::object PyGraph::call(const nb::args& args, const nb::kwargs& kwargs) {
-  if (args.size() && kwargs.size()) invalid_input("inputs are given by position or by name, not both");
-  return kwargs.size() ? inference(kwargs) : inference(args);
+  if (!args.empty() && !kwargs.empty()) invalid_input("inputs are given by position or by name, not both");
+  return kwargs.empty() ? inference(args) : inference(kwargs);
 }
 
 nb::object PyGraph::dump_tensors(const std::vector<std::string>& names, nb::handle given) {
@@ -302,6 +302,7 @@ std::vector<NodeInfo> PyGraph::nodes() const {
   const Graph& g = graph("nodes to list");
   auto names = [&g](const std::vector<TensorId>& ids) {
     std::vector<std::string> out;
+    out.reserve(ids.size());
     for (TensorId id : ids) out.push_back(id == kNoTensor ? "" : g.tensor(id).name);
     return out;
   };

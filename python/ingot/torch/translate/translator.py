@@ -220,6 +220,8 @@ class Translator:
             if isinstance(item, Unsupported):
                 raise item
             return item
+        if isinstance(node.target, type) and issubclass(node.target, tuple):
+            return list(args)  # several results under names, as some operators of PyTorch give them
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             return self._call_body(node, args)
         self._check_results(node)
@@ -230,11 +232,12 @@ class Translator:
         reason = None
         if rule is not None:
             try:
-                result = rule(self.emitter, *args, **kwargs)
+                return _typed(rule(self.emitter, *args, **kwargs), node.meta.get("val"))
             except Unsupported as failure:
                 reason = failure
-            else:
-                return _typed(result, node.meta.get("val"))
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as failure:
+                # A way to call the operator that its rule does not foresee: it still can run elsewhere.
+                reason = Unsupported(f"its rule fails: {type(failure).__name__}: {failure}")
         try:
             steps = None if writes else decomposition_of(node)
             if steps is not None:
@@ -392,7 +395,8 @@ def _target_name(node: Node) -> str:
 def _typed(result: Any, value: Any) -> Any:
     """Results with the shapes that PyTorch knows."""
     if isinstance(result, Tensor) and isinstance(value, torch.Tensor):
-        assert result.dtype == value.dtype, f"{result.name}: translated to {result.dtype}, PyTorch has {value.dtype}"
+        if result.dtype != value.dtype:
+            raise Unsupported(f"translated to {dtype_name(result.dtype)}, PyTorch has {dtype_name(value.dtype)}")
         return Tensor(result.name, result.dtype, tuple(value.shape))
     if isinstance(result, (list, tuple)) and isinstance(value, (list, tuple)):
         return [_typed(part, fake) for part, fake in zip(result, value, strict=False)]

@@ -338,6 +338,56 @@ def _pow(e: Emitter, x: Operand, y: Operand) -> Tensor:
     return e.cast(e.op("Pow", *_pair(e, x, y, torch.int64 if narrow else dtype)), dtype)
 
 
+def _is_negative(e: Emitter, x: Tensor) -> Tensor:
+    """The sign bit, also of a zero."""
+    zero = e.number(0, x.dtype)
+    below = e.compare("Less", e.op("Reciprocal", x), zero)
+    return e.where(e.compare("Equal", x, zero), below, e.compare("Less", x, zero))
+
+
+@rule(aten.signbit.default)
+def _signbit(e: Emitter, x: Tensor) -> Tensor:
+    if _is_float(x.dtype):
+        return _is_negative(e, x)
+    return e.compare("Less", e.cast(x, torch.int64), e.number(0, torch.int64))
+
+
+@rule(aten.copysign.Tensor, aten.copysign.Scalar)
+def _copysign(e: Emitter, x: Operand, y: Operand) -> Tensor:
+    a, b = _pair(e, x, y)
+    size = e.op("Abs", a)
+    return e.where(_is_negative(e, b), e.op("Neg", size), size)
+
+
+@rule(aten.hypot.default)
+def _hypot(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
+    # large sqrt(1 + (small / large)^2): no square overflows.
+    a, b = (e.op("Abs", t) for t in _pair(e, x, y))
+    small, large = e.op("Min", a, b), e.op("Max", a, b)
+    ratio = e.div(small, large)
+    whole = e.mul(large, e.op("Sqrt", e.add(e.mul(ratio, ratio), e.number(1, a.dtype))))
+    whole = e.where(e.compare("Equal", large, e.number(0, a.dtype)), large, whole)
+    return e.where(e.op("Or", _isinf(e, a), _isinf(e, b)), e.number(math.inf, a.dtype), whole)
+
+
+@rule(aten.atan2.default)
+def _atan2(e: Emitter, y: Tensor, x: Tensor) -> Tensor:
+    # The angle within the first eighth, then mirrored to where the point lies.
+    y, x = _pair(e, y, x)
+    across, along = e.op("Abs", x), e.op("Abs", y)
+    small, large = e.op("Min", across, along), e.op("Max", across, along)
+    ratio = e.div(small, large)
+    ratio = e.where(e.compare("Equal", small, large), e.number(1, x.dtype), ratio)
+    ratio = e.where(e.compare("Equal", small, e.number(0, x.dtype)), e.number(0, x.dtype), ratio)
+    angle = e.op("Atan", ratio)
+    steep = e.compare("Greater", along, across)
+    angle = e.where(steep, e.sub(e.number(math.pi / 2, x.dtype), angle), angle)
+    angle = e.where(_is_negative(e, x), e.sub(e.number(math.pi, x.dtype), angle), angle)
+    angle = e.where(_is_negative(e, y), e.op("Neg", angle), angle)
+    unknown = e.op("Or", _isnan(e, x), _isnan(e, y))
+    return e.where(unknown, e.number(math.nan, x.dtype), angle)
+
+
 def _extreme(op: str) -> Callable[[Emitter, Operand, Operand], Tensor]:
     logical = "Or" if op == "Max" else "And"
 

@@ -229,6 +229,13 @@ def _vector_norm(
     return e.op("Pow", e.reduce("ReduceSum", power, axes, keepdim), e.number(1 / ord, x.dtype))
 
 
+@rule(aten._cdist_forward.default)
+def _cdist(e: Emitter, a: Tensor, b: Tensor, p: float, compute_mode: int | None) -> Tensor:
+    """Distances between the rows of a and those of b."""
+    off = e.sub(e.unsqueeze(a, a.rank - 1), e.unsqueeze(b, b.rank - 2))
+    return _vector_norm(e, Tensor(off.name, a.dtype, (*e.out.shape, a.dims[-1])), p, -1)
+
+
 @rule(aten.norm.ScalarOpt_dim)
 def _norm(e: Emitter, x: Tensor, p: Number | None, dim: Dims, keepdim: bool = False) -> Tensor:
     return _vector_norm(e, x, 2 if p is None else p, dim, keepdim)

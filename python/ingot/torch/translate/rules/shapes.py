@@ -169,6 +169,23 @@ def _image(e: Emitter, x: Tensor, work: Any) -> Tensor:
     return e.op("Reshape", result, e.ints(e.out.shape))
 
 
+@rule(aten.col2im.default)
+def _col2im(
+    e: Emitter,
+    x: Tensor,
+    size: Sequence[Size],
+    kernel: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Tensor:
+    single = x.rank == 2
+    columns = e.unsqueeze(x, 0) if single else x
+    attrs: dict[str, Any] = {"dilations": list(dilation), "pads": [*padding, *padding], "strides": list(stride)}
+    image = e.op("Col2Im", columns, e.ints(size), e.ints(kernel), **attrs)
+    return e.op("Squeeze", image, e.ints([0])) if single else image
+
+
 @rule(aten.meshgrid.default, aten.meshgrid.indexing)
 def _meshgrid(e: Emitter, tensors: Sequence[Tensor], indexing: str = "ij") -> list[Tensor]:
     rank = len(tensors)
