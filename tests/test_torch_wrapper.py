@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import threading
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -248,6 +249,23 @@ def test_data_dependent_control_flow_runs_in_eager() -> None:
         ingot.torch.compile(model, strict=True)(torch.ones(3))
 
 
+def test_forward_that_assigns_attributes_runs_in_eager() -> None:
+    class Counts(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Identity()
+            self.register_buffer("total", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.total = self.total + x
+            return self.total * 2
+
+    fast = ingot.torch.compile(Counts())
+    with pytest.warns(FallbackWarning, match="assigns the attribute 'total'"):
+        fast(torch.ones(3))
+    same(fast(torch.ones(3)), torch.full((3,), 4.0))
+
+
 def test_errors_are_those_of_the_model() -> None:
     fast = ingot.torch.compile(Net())
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
@@ -277,6 +295,26 @@ def test_lru_of_captures() -> None:
         x = torch.randn(3, 6)
         same(fast(x), model(x))
         assert sizes() == [4, 3]
+
+
+def test_eight_threads_call_one_model_from_the_start() -> None:
+    model = Net().eval()
+    fast = ingot.torch.compile(model)
+    inputs = [torch.randn(n + 2, 6) for n in range(8)]
+    right: list[int] = []
+
+    def work(i: int) -> None:
+        with torch.no_grad():
+            for _ in range(20):
+                if torch.allclose(fast(inputs[i]), model(inputs[i]), atol=1e-5):
+                    right.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(right) == 160
 
 
 # Interception

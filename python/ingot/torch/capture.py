@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +11,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
+from ingot.errors import UnsupportedError
 from ingot.torch.lowering import lower
 from ingot.torch.tree import Builder, Flattener, Spec
 
@@ -32,8 +34,8 @@ class FlatModule(torch.nn.Module):  # type: ignore[misc]
         numbers: Sequence[int],
     ) -> None:
         super().__init__()
-        self.module = module
-        self.call, self.spec, self.literals, self.numbers = forward, spec, list(literals), list(numbers)
+        self.module, self.call = private_copy(module, forward)
+        self.spec, self.literals, self.numbers = spec, list(literals), list(numbers)
         self.result_spec: Spec = None
         self.result_literals: list[Any] = []
         self.changed: list[tuple[int, Spec]] = []  # containers of the caller that get other contents
@@ -47,7 +49,9 @@ class FlatModule(torch.nn.Module):  # type: ignore[misc]
         args, named = builder.build(self.spec)
         containers = builder.containers
         before = [contents_of(c, containers) for c in containers]
+        attributes = attributes_of(self.module)
         result = self.call(*args, **dict(named))
+        check_attributes(self.module, attributes)
         out = Flattener(containers)
         self.result_spec = out.flatten(result)
         self.changed = []
@@ -56,6 +60,40 @@ class FlatModule(torch.nn.Module):  # type: ignore[misc]
                 self.changed.append((i, out.contents(container)))
         self.result_literals = out.literals
         return tuple(out.leaves)
+
+
+class AssignsAttributesError(UnsupportedError):
+    """A forward that cannot be captured for any arguments."""
+
+
+def private_copy(module: torch.nn.Module, forward: Callable[..., Any]) -> tuple[torch.nn.Module, Callable[..., Any]]:
+    """The module with the same parameters and buffers but its own everything else: capturing puts fake tensors into it,
+    which other threads that run the module must not see."""
+    if "forward" in vars(module):  # a function of whoever put it there
+        return module, forward
+    shared = {id(t): t for t in (*module.parameters(), *module.buffers())}
+    try:
+        copied = copy.deepcopy(module, shared)
+    except Exception:
+        return module, forward
+    return copied, copied.forward
+
+
+def attributes_of(module: torch.nn.Module) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Every table of attributes and buffers of the module's parts, and what it holds."""
+    return [
+        (name, table, dict(table))
+        for name, part in module.named_modules()
+        for table in (vars(part), part._buffers, part._parameters)
+    ]
+
+
+def check_attributes(module: torch.nn.Module, before: list[tuple[str, dict[str, Any], dict[str, Any]]]) -> None:
+    """What a forward assigns would be assigned only while it is captured."""
+    for name, table, old in before:
+        for key in table.keys() | old.keys():
+            if table.get(key) is not old.get(key):
+                raise AssignsAttributesError(f"forward assigns the attribute '{'.'.join(filter(None, (name, key)))}'")
 
 
 def contents_of(container: Any, containers: list[Any]) -> Any:

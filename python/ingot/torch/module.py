@@ -11,7 +11,7 @@ import torch
 
 from ingot._ingot import ObjectWatch
 from ingot.errors import InvalidInputError
-from ingot.torch.capture import Capture
+from ingot.torch.capture import AssignsAttributesError, Capture
 from ingot.torch.intercept import name_arguments, show
 from ingot.torch.options import Options, read_options
 from ingot.torch.report import whole_fallback
@@ -62,6 +62,7 @@ class State:
         self.remembered: dict[Hashable, Callable[..., Any]] = {}
         self.captures: OrderedDict[int, tuple[Hashable, Capture]] = OrderedDict()  # used last at the end
         self.watch: ObjectWatch | None = None
+        self.only_eager = False
         self.override: Callable[..., Any] | None = None
 
         @functools.wraps(forward)
@@ -71,7 +72,7 @@ class State:
         self.compiled = compiled
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if torch.compiler.is_compiling():
+        if self.only_eager or torch.compiler.is_compiling():
             return self.original(*args, **kwargs)
         if self.options.intercept:
             show(
@@ -109,6 +110,7 @@ class State:
                 except Exception as error:
                     result = self.original(*args, **kwargs)  # an error of the model itself is raised here
                     whole_fallback(f"{type(self.module).__name__}.forward", error, strict=self.options.strict)
+                    self.only_eager = isinstance(error, AssignsAttributesError)
                     self._remember(key, self._eager)
                     return result
             self.captures.move_to_end(id(capture))
@@ -182,7 +184,7 @@ def aliases(leaves: list[torch.Tensor]) -> Hashable:
     return tuple(shared) if len(places) < len(shared) else ()
 
 
-SIMPLE = (bool, int, float, str, type(None), tuple, torch.dtype)
+SIMPLE = (bool, int, float, str, type(None), tuple, torch.dtype, torch.Tensor)
 
 
 def watch_module(module: torch.nn.Module) -> ObjectWatch:
