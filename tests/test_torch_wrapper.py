@@ -257,7 +257,7 @@ def test_forward_that_assigns_attributes_runs_in_eager() -> None:
             self.register_buffer("total", torch.zeros(3))
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.total = self.total + x
+            self.total: torch.Tensor = self.total + x
             return self.total * 2
 
     fast = ingot.torch.compile(Counts())
