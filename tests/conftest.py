@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from onnx import TensorProto, helper
 from onnx.backend.test.loader import load_model_tests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = os.environ.get("INGOT_CLI", str(ROOT / "build" / "bin" / "ingot"))
@@ -114,3 +115,29 @@ def cli(*arguments: str | Path, cwd: Path | None = None, timeout: float = 120, *
         timeout=timeout,
     )
     return Finished(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def run_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Any]:
+    """What onnxruntime gives for those of the inputs that the model has."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    wanted = {i.name for i in session.get_inputs()}
+    result: list[Any] = session.run(None, {k: v for k, v in inputs.items() if k in wanted})
+    return result
+
+
+@pytest.fixture
+def fresh_dynamo() -> Iterator[None]:
+    """Nothing of other tests in dynamo; what falls back to eager is an error."""
+    import torch
+
+    from ingot.torch import FallbackWarning
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
+        yield

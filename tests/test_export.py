@@ -129,8 +129,9 @@ def test_weights(weight_type: str, per_channel: bool | None, tmp_path: Path) -> 
     graph = onnx.load(tmp_path / "m.onnx").graph
     (weight,) = (t for t in graph.initializer if t.name.startswith("conv.weight") and len(t.dims) == 4)
     assert weight.data_type == (onnx.TensorProto.INT8 if weight_type == "s8" else onnx.TensorProto.UINT8)
-    scales = next(t for t in graph.initializer if t.name.startswith("conv.weight_scale") or len(t.dims) <= 1)
-    assert scales is not None
+    (reader,) = (node for node in graph.node if weight.name in node.input)
+    scales = next(t for t in graph.initializer if t.name == reader.input[1])
+    assert list(scales.dims) == ([] if per_channel is False else [8])
     if per_channel is not False:
         assert report.worst(EXACT) <= 1.01  # type: ignore[operator]
 

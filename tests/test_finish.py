@@ -229,7 +229,7 @@ def test_scales_of_rows(save: Save, tmp_path: Path, affine: bool, rank: int) -> 
     exact = ort(source, given, exact=True)[0]
     for form in ("qdq", "qlinear"):  # ONNX has no DequantizeLinear by rows: integer products in both
         out = tmp_path / "o.onnx"
-        report = ingot.finish_export(source, out, quant_format=form)  # type: ignore[arg-type]
+        report = ingot.finish_export(source, out, quant_format=form)
         assert forms(report) == {"linear": "MatMulInteger"}
         onnx.checker.check_model(onnx.load(out), full_check=True)
         np.testing.assert_allclose(next(iter(ingot.compile(out).inference(given).values())), exact, atol=1e-4)

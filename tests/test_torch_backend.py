@@ -19,16 +19,10 @@ import ingot.torch
 from ingot.torch import FallbackWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def compiled(function: Any, **options: Any) -> Any:

@@ -8,7 +8,7 @@ import pickle
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -18,17 +18,7 @@ import ingot
 import ingot.torch
 from ingot.torch import FallbackWarning, IngotModule, intercept_forward
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", FallbackWarning)
-        yield
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def same(found: Any, expected: Any, tolerance: float = 1e-5) -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from conftest import cli, make_model, mlp
+from conftest import run_onnxruntime as run
 from onnx import TensorProto, helper
 
 import ingot
@@ -40,15 +40,6 @@ def written(path: Path, tmp_path: Path) -> onnx.ModelProto:
     assert done.code == 0, done.err
     onnx.checker.check_model(onnx.load(out))
     return onnx.load(out)
-
-
-def run(model: onnx.ModelProto, inputs: dict[str, Any]) -> list[Any]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    wanted = {i.name for i in session.get_inputs()}
-    result: list[Any] = session.run(None, {k: v for k, v in inputs.items() if k in wanted})
-    return result
 
 
 def same(a: Any, b: Any) -> None:

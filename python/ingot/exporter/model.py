@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +22,7 @@ from ingot.exporter.granularity import with_granularity
 from ingot.exporter.naming import rename
 from ingot.exporter.report import ExportReport, Operation
 from ingot.exporter.sources import axes_of, example_of, from_state_dict, load, module_of
+from ingot.progress import Progress
 from ingot.quantization import convert, finish_export
 from ingot.torch.translate import Interface, translate
 
@@ -135,14 +135,9 @@ def _export(model: Model, target: Path, config: Torch2ONNXConfig) -> ExportRepor
 @contextlib.contextmanager
 def _timed(report: ExportReport, what: str) -> Iterator[None]:
     start = time.perf_counter()
-    shown = sys.stderr.isatty()
-    if shown:
-        print(f"\r\x1b[K{what} ...", end="", file=sys.stderr, flush=True)
-    try:
+    with Progress("export") as progress:
+        progress.show(what)
         yield
-    finally:
-        if shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     report.seconds[what] = time.perf_counter() - start
 
 

@@ -55,8 +55,6 @@ def unpack_torchao(tensor: Tensor) -> QuantizedWeight:
         raise UnsupportedError(f"torchao's {kind} with zero points that are no integers")
     scale, zero_point = scale.to(torch.float32), zero_point.to(torch.int64)
     more: dict[str, Any] = {"activation": _activation_rule(tensor)}
-    bits = str(getattr(tensor, "target_dtype", torch.int8)).rsplit("int", 1)[-1]
-    more["bits"] = int(bits) if bits.isdigit() else 8
     if all(b == n for b, n in zip(block, values.shape, strict=True)):
         return QuantizedWeight(values, scale.reshape(()), zero_point.reshape(()), **more)
     if block[0] == 1 and all(b == n for b, n in zip(block[1:], values.shape[1:], strict=True)):

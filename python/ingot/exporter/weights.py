@@ -71,7 +71,6 @@ class QuantizedWeight(nn.Module):  # type: ignore[misc]
         bias: Tensor | None = None,
         shape: ConvolutionShape | None = None,
         activation: ActivationRule | None = None,
-        bits: int = 8,
     ) -> None:
         super().__init__()
         for name, tensor in {"values": values, "scale": scale, "zero_point": zero_point, "offset": offset}.items():
@@ -81,7 +80,6 @@ class QuantizedWeight(nn.Module):  # type: ignore[misc]
         self.block = block
         self.convolution = shape
         self.activation = activation
-        self.bits = bits
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -160,7 +158,7 @@ def weight_of(tensor: Tensor, **more: Any) -> QuantizedWeight:
     """A quantized tensor (torch.qint8, ...) as a QuantizedWeight."""
     integer = INTEGER_OF.get(tensor.dtype)
     if tensor.dtype == torch.quint4x2:
-        values, more = _nibbles(tensor), {**more, "bits": 4}
+        values = _nibbles(tensor)
     elif integer is None or integer == torch.int32:
         raise UnsupportedError(f"a weight of type {tensor.dtype}", "qint8, quint8 and quint4x2 are exported")
     else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +9,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from ingot.errors import InvalidInputError
+from ingot.progress import Progress
 from ingot.quantizing.annotate import ConfiguredQuantizer, excluded_modules, quiet
 from ingot.quantizing.batches import Arguments, CallForm, first_and_all, size_of
 from ingot.quantizing.graphs import capture, first_line
@@ -91,23 +90,3 @@ def _misfit(model: nn.Module, index: int, call: Arguments, error: Exception) -> 
         f"calib: batch {index} of shape {shapes} does not fit the shapes of the captured model: {first_line(error)}",
         "dims that vary are free unless the model's code fixes them; give batches of one shape, or name dynamic_axes",
     )
-
-
-class Progress:
-    """One line on a terminal that is written over, and nothing elsewhere."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._shown = sys.stderr.isatty()
-        self._turn = itertools.cycle("|/-\\")
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def show(self, text: str) -> None:
-        if self._shown:
-            print(f"\r\x1b[K{next(self._turn)} {self._what}: {text}", end="", file=sys.stderr, flush=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
