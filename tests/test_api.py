@@ -75,6 +75,24 @@ def test_outputs_are_fresh_and_in_order(save: Save) -> None:
     np.testing.assert_array_equal(first["zz"], kept)
 
 
+def test_large_outputs_use_memory_again_and_never_while_held(save: Save) -> None:
+    node = helper.make_node("Neg", ["x"], ["y"])
+    path = save(make_model([node], [("x", TensorProto.FLOAT, ["n"])], [("y", TensorProto.FLOAT, ["n"])]))
+    graph = ingot.compile(path)
+    x = np.arange(100_000, dtype=np.float32)
+    held = [graph.inference([x + i])["y"] for i in range(4)]
+    addresses = {y.ctypes.data for y in held}
+    assert len(addresses) == 4
+    part = held.pop()[5:10]  # keeps the memory of the whole
+    again = graph.inference([x])["y"]
+    assert again.ctypes.data not in addresses
+    np.testing.assert_array_equal(part, -(x + 3)[5:10])
+    dropped = held.pop().ctypes.data
+    assert graph.inference([x[:-1]])["y"].ctypes.data == dropped  # about as large
+    for i, y in enumerate(held):
+        np.testing.assert_array_equal(y, -(x + i))
+
+
 @pytest.mark.parametrize(
     "layout",
     [np.asfortranarray, lambda a: a[::-1][::-1], lambda a: np.repeat(a, 2, 1)[:, ::2], lambda a: a.astype(">f4")],

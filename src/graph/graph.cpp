@@ -1,7 +1,5 @@
 #include "graph/graph.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/memory.h"
 
 namespace ingot {
 
@@ -45,16 +44,6 @@ int64_t Constant::elements() const {
   int64_t n = 1;
   for (int64_t d : dims) n = checked_mul(n, d);
   return n;
-}
-
-// Room for whole vectors at the end: kernels may read (never use) up to the next 64 bytes. Large constants are streamed
-// from memory, which huge pages make a third faster: the processor does not prefetch past the end of a page.
-static void* aligned_memory(size_t size) {
-  constexpr size_t kHugePage = size_t{2} << 20;
-  void* memory = nullptr;
-  if (posix_memalign(&memory, size < kHugePage ? 64 : kHugePage, (size + 127) / 64 * 64) != 0) return nullptr;
-  if (size >= kHugePage) madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);  // only a hint
-  return memory;
 }
 
 ConstantPtr make_constant(DType dtype, std::vector<int64_t> dims, std::byte** data) {

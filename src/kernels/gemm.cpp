@@ -144,17 +144,30 @@ struct FewRows {
   // where groups have zero points.
   const float *start, *sums;
   int64_t groups;
+  // The row in digits, with a factor for each run; null where it is met as floats.
+  const int8_t* digits;
+  const float* factors;
   Tiling tiling;
 };
+
+// False where the row cannot be written in digits.
+INGOT_INLINE bool gemm_write_digits(const GemmParams& p, const float* a, int64_t groups, int8_t* digits,
+                                    float* factors) {
+  const int64_t rows = narrow_group_rows(gemm_narrow(p));
+  for (int64_t g = 0; g < groups; g++)
+    for (int64_t k = 0; k < rows; k += kDigitRows, factors++) {
+      const int64_t at = g * rows + k, count = min_of(min_of(kDigitRows, rows - k), gemm_few_row_floats(p) - at);
+      *factors = 0;
+      if (count > 0 && !write_digits(a + at, count, digits + at * kDigits, factors)) return false;
+    }
+  return true;
+}
 
 // A as this path reads it: where it is, or copied to scratch.
 INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x, FewRows& f, float* scratch) {
   const bool nibbles = p.b_type == kPanelU4, start = nibbles || (has_scales(p.b_type) && !p.b_zeros && p.b_zero != 0);
-  f.a = x.a, f.a_row = p.a_row, f.start = f.sums = nullptr;
+  f.a = x.a, f.a_row = p.a_row, f.start = f.sums = f.factors = nullptr, f.digits = nullptr;
   if (p.a_col == 1 && !p.b_zeros && !start) return;
-  // The sum of (q - zero) a, where the last 4-bit number of a word is stored as q - 8.
-  Octet begin = Octet(p.b_zeros ? 0.f : -float(p.b_zero));
-  if (nibbles) begin[kNibbles - 1] += 8;
   const int64_t length = gemm_few_row_floats(p);
   float *starts = scratch + p.m * length, *sums = starts + p.m * f.groups;
   for (int64_t i = 0; i < p.m; i++) {
@@ -165,13 +178,22 @@ INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x,
     else
       for (int64_t k = 0; k < p.k; k++) to[k] = from[k * p.a_col];
     for (int64_t k = p.k; k < length; k++) to[k] = 0;
+    if (gemm_in_digits(p)) {
+      float* factors = sums + p.m * f.groups;
+      auto* digits = reinterpret_cast<int8_t*>(factors + f.groups * gemm_digit_runs(p));
+      if (gemm_write_digits(p, to, f.groups, digits, factors)) f.digits = digits, f.factors = factors;
+    }
+    const bool floats = nibbles && !f.digits;
+    // The sum of (q - zero) a, where the last 4-bit number of a word counts as q - 8 among floats.
+    Octet begin = Octet(p.b_zeros ? 0.f : -float(p.b_zero));
+    if (floats) begin[kNibbles - 1] += 8;
     for (int64_t g = 0; (start || p.b_zeros) && g < f.groups; g++) {
       const float* group = to + g * p.b_block;
       const int64_t count = min_of(p.b_block, p.k - g * p.b_block);
       if (start) starts[i * f.groups + g] = weighted_sum(group, count, begin);
       if (p.b_zeros) sums[i * f.groups + g] = weighted_sum(group, count, Octet(1.f));
     }
-    if (nibbles) weigh_for_nibbles(to, length);
+    if (floats) weigh_for_nibbles(to, length);
   }
   f.a = scratch, f.a_row = length;
   if (start) f.start = starts;
@@ -190,11 +212,21 @@ INGOT_INLINE void begin_group(VF (&part)[MR][NV], const FewRows& f, const Narrow
   }
 }
 template <int MR, int NV>
-INGOT_INLINE void end_group(VF (&acc)[MR][NV], const VF (&part)[MR][NV], const NarrowGroup& group) {
+INGOT_INLINE void end_group(VF (&acc)[MR][NV], const VF (&part)[MR][NV], const FewRows& f, const NarrowGroup& group) {
   INGOT_UNROLL for (int j = 0; j < NV; j++) {
-    VF scale = load(group.scale + j * kLanes);
+    VF scale = load_scale(f.narrow, group, j * kLanes);
     INGOT_UNROLL for (int i = 0; i < MR; i++) acc[i][j] += scale * part[i][j];
   }
+}
+
+template <int NV>
+INGOT_INLINE void accumulate_group_digits(VF (&part)[NV], const GemmParams& p, const FewRows& f, const char* rows,
+                                          int64_t group, int64_t len) {
+  const int64_t runs = gemm_digit_runs(p), first = group * narrow_group_rows(f.narrow);
+  for (int64_t r = 0, k = 0; k < len; r++, k += kDigitRows)
+    accumulate_digits(part, {f.digits + (first + k) * kDigits, f.factors[group * runs + r]},
+                      reinterpret_cast<const uint32_t*>(rows) + k / kNibbles * NV * kLanes,
+                      min_of(kDigitRows, len - k));
 }
 
 template <int NR, int MR, int Type>
@@ -218,12 +250,14 @@ INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const 
       prefetch.at = group.rows + kPrefetchAhead;
       VF part[MR][NR / kLanes];
       begin_group(part, f, group, g, row);
-      if constexpr (Type == kPanelU4)
+      if (Type == kPanelU4 && MR == 1 && f.digits)
+        accumulate_group_digits(part[0], p, f, group.rows, g, div_up(len, kNibbles) * kNibbles);
+      else if constexpr (Type == kPanelU4)
         accumulate_nibbles(part, rows, reinterpret_cast<const uint32_t*>(group.rows), div_up(len, kNibbles) * kNibbles,
                            prefetch);
       else
         accumulate(part, rows, kUnroll, reinterpret_cast<const int8_t*>(group.rows), NR, len, prefetch);
-      end_group(acc, part, group);
+      end_group(acc, part, f, group);
       INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] += p.b_block;
     }
   }

@@ -22,13 +22,13 @@
 namespace ingot::kernel {
 
 struct GemmParams {
-  int64_t panel;      // 16 or 24
-  int64_t b_packed;   // 1: B is packed, b_row and b_col are ignored, b_batch counts floats of packed matrices
-  int64_t a_packing;  // 1: blocks of A are packed into scratch; required when a_col != 1
-  int64_t b_type;     // PanelType of a packed B
-  int64_t b_zeros;    // NarrowPanels::zeros
-  int64_t k_slice;    // k-steps per pass over the panels; gemm_k_slice(k)
-  int64_t m_blocks;   // blocks of rows; gemm_m_blocks(m)
+  int64_t panel;            // 16 or 24
+  int64_t b_packed;         // 1: B is packed, b_row and b_col are ignored, b_batch counts floats of packed matrices
+  int64_t a_packing;        // 1: blocks of A are packed into scratch; required when a_col != 1
+  int64_t b_type;           // PanelType of a packed B
+  int64_t b_zeros, b_half;  // NarrowPanels::zeros, half
+  int64_t k_slice;          // k-steps per pass over the panels; gemm_k_slice(k)
+  int64_t m_blocks;         // blocks of rows; gemm_m_blocks(m)
   int64_t m, n, k;
   int64_t batch[3];
   int64_t a_row, a_col, a_batch[3];
@@ -38,12 +38,14 @@ struct GemmParams {
   int64_t extras;  // operands of the epilogue
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
-static_assert(sizeof(GemmParams) == (30 + 2 * kMaxEpilogueOperands) * 8);
+static_assert(sizeof(GemmParams) == (31 + 2 * kMaxEpilogueOperands) * 8);
 
 // Up to so many rows a narrow B is widened in registers: each element is used too rarely to be stored as a float.
 inline constexpr int64_t kGemmFewRows = 8;
 INGOT_INLINE bool gemm_few_rows(const GemmParams& p) { return p.b_type != kPanelF32 && p.m <= kGemmFewRows; }
-INGOT_INLINE NarrowPanels gemm_narrow(const GemmParams& p) { return {p.b_type, p.panel, p.k, p.b_block, p.b_zeros}; }
+INGOT_INLINE NarrowPanels gemm_narrow(const GemmParams& p) {
+  return {p.b_type, p.panel, p.k, p.b_block, p.b_zeros, p.b_half};
+}
 
 // Tuned on Zen 3 (512 KB of L2): 128 rows x 768 floats of A are 384 KB, a panel slice 48-72 KB.
 inline constexpr int64_t kGemmBlockRows = 128, kGemmSlice = 768;
@@ -79,11 +81,19 @@ INGOT_INLINE int64_t gemm_units(const GemmParams& p) {
 INGOT_INLINE int64_t gemm_a_scratch_floats(const GemmParams& p) {
   return p.a_packing ? (p.m / p.m_blocks + 13) * div_up(p.k_slice, 16) * 16 : 0;
 }
-// Few rows: rows of A one after the other, weighted for 4-bit numbers, then two sums of each over each group.
+// Few rows: rows of A one after the other, weighted for 4-bit numbers, then two sums of each over each group, then the
+// digits of a single row.
 INGOT_INLINE int64_t gemm_few_row_floats(const GemmParams& p) { return div_up(p.k, kNibbles) * kNibbles; }
+INGOT_INLINE bool gemm_in_digits(const GemmParams& p) { return p.b_type == kPanelU4 && p.m == 1; }
+INGOT_INLINE int64_t gemm_digit_runs(const GemmParams& p) {  // of a group
+  return div_up(narrow_group_rows(gemm_narrow(p)), kDigitRows);
+}
 INGOT_INLINE int64_t gemm_scratch_bytes(const GemmParams& p) {
-  if (gemm_few_rows(p))
-    return p.m * (gemm_few_row_floats(p) + 2 * narrow_groups(gemm_narrow(p))) * int64_t(sizeof(float));
+  if (gemm_few_rows(p)) {
+    const int64_t groups = narrow_groups(gemm_narrow(p)), rows = gemm_few_row_floats(p);
+    const int64_t floats = p.m * (rows + 2 * groups) + (gemm_in_digits(p) ? groups * gemm_digit_runs(p) : 0);
+    return floats * int64_t(sizeof(float)) + (gemm_in_digits(p) ? rows * kDigits : 0);
+  }
   bool panel = !p.b_packed || p.b_type != kPanelF32;
   return (gemm_a_scratch_floats(p) + (panel ? p.k_slice * p.panel : 0)) * int64_t(sizeof(float));
 }

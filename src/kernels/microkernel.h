@@ -9,6 +9,7 @@
 // run at the latency of its few accumulators.
 #pragma once
 #include "kernels/hooks.h"
+#include "kernels/integer.h"
 #include "kernels/narrow.h"
 #include "kernels/pack.h"
 
@@ -100,7 +101,7 @@ INGOT_INLINE void nibble_step(VF (&acc)[MR][NV], const float* const (&a)[MR], in
   VF row[NV];
   INGOT_UNROLL for (int j = 0; j < NV; j++) row[j] = numbers_at<Place>(words[j]);
   INGOT_UNROLL for (int i = 0; i < MR; i++) {
-    VF x = VF(a[i][k + Place]);
+    VF x = VF(a[i][k + nibble_row(Place)]);
     INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x * row[j];
   }
 }
@@ -130,6 +131,53 @@ INGOT_INLINE void accumulate_nibbles(VF (&acc)[MR][NV], const float* const (&a)[
   }
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] =
       parts == 1 ? part[0][i][j] : part[0][i][j] + part[1][i][j];
+}
+
+// The same for one row of a in digits, a run of it.
+#if defined(__AVXVNNI__)
+using DigitSum = VI;
+INGOT_INLINE VI digit_total(VI sum) { return sum; }
+#else
+using DigitSum = Shorts;
+INGOT_INLINE VI digit_total(Shorts sum) { return multiply_shorts(sum, Shorts(1)); }
+#endif
+
+template <int NV>
+INGOT_INLINE void digit_step(DigitSum (&sum)[kDigits][NV], const int8_t* digits, const uint32_t* b) {
+  INGOT_UNROLL for (int line = 0; line < NV * kLanes * 4; line += kCacheLine)
+      __builtin_prefetch(reinterpret_cast<const char*>(b) + kPrefetchAhead + line, 0, PrefetchOnce::kLocality);
+  Bytes low[NV], high[NV];
+  INGOT_UNROLL for (int j = 0; j < NV; j++) {
+    const VU words = load(b + j * kLanes);
+    low[j] = __builtin_bit_cast(Bytes, words & 0x0f0f0f0fu);
+    high[j] = __builtin_bit_cast(Bytes, words >> 4 & 0x0f0f0f0fu);
+  }
+  INGOT_UNROLL for (int d = 0; d < kDigits; d++) {
+    const Bytes with_low = __builtin_bit_cast(Bytes, VI(word_at(digits + d * kNibbles))),
+                with_high = __builtin_bit_cast(Bytes, VI(word_at(digits + d * kNibbles + 4)));
+    INGOT_UNROLL for (int j = 0; j < NV; j++)
+#if defined(__AVXVNNI__)
+        sum[d][j] = add_products(add_products(sum[d][j], low[j], with_low), high[j], with_high);
+#else
+        sum[d][j] += multiply_bytes(low[j], with_low) + multiply_bytes(high[j], with_high);
+#endif
+  }
+}
+
+template <int NV>
+INGOT_INLINE void accumulate_digits(VF (&acc)[NV], const DigitRun& a, const uint32_t* b, int64_t rows) {
+  DigitSum sum[kDigits][NV] = {};
+  auto step = [&](int64_t word)
+                  INGOT_INLINED { digit_step(sum, a.digits + word * kDigitWord, b + word * NV * kLanes); };
+  if (rows == kDigitRows)
+    INGOT_UNROLL for (int word = 0; word < kDigitRows / kNibbles; word++) step(word);
+  else
+    for (int64_t word = 0; word < rows / kNibbles; word++) step(word);
+  INGOT_UNROLL for (int j = 0; j < NV; j++) {
+    const VI d0 = digit_total(sum[0][j]), d1 = digit_total(sum[1][j]), d2 = digit_total(sum[2][j]);
+    const VF lower = __builtin_convertvector((d1 << 8) + d2, VF);
+    acc[j] += VF(a.factor) * (__builtin_convertvector(d0, VF) * 65536.f + lower);
+  }
 }
 
 // `rows` rows of a tile, element (i, k) at src[i * row_stride + k * col_stride], as [ceil(len /

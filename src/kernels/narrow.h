@@ -2,15 +2,18 @@
 //   b[k][n] = narrow[k][n]                                                  bf16, f16
 //   b[k][n] = scale[k / block][n] * (narrow[k][n] - zero[k / block][n])     8- and 4-bit integers
 // A panel is a sequence of groups of `block` rows, each followed by its scales and, where they differ, its zero points:
-//   rows of the group | float scale[panel] | float zero[panel]
+//   rows of the group | scale[panel], as floats or halves | float zero[panel]
 // so a product streams it from start to end. bf16 and f16 are one group without scales; a scale per column is one group
 // of K rows. All groups of a panel take the same number of bytes.
 //
-// 4-bit numbers stand in 32-bit words, one for each column: number k % 8 of a word is in bits [4 (k % 8), ...). Masked
-// where it stands it is a multiple of 16^(k % 8), which the other factor makes up for, so that a weight costs one `and`
-// and one conversion. The last of a word is not even masked: the word as a whole is 16^7 times it plus all the others,
-// which the factors of the others make up for. So that one is signed (8 less), the others are unsigned. A group has a
-// multiple of 8 rows; rows past its end are 0.
+// 4-bit numbers are unsigned and stand in 32-bit words, one for each column: rows 0 to 3 of a word in the lower halves
+// of its bytes, rows 4 to 7 in the upper ones. A group has a multiple of 8 rows; rows past its end are 0. They meet A
+// in one of two ways:
+//  - as floats, for several rows of A. Masked where it stands (at place p of the word) a number is a multiple of 16^p,
+//    which the other factor makes up for, so that a weight costs one `and` and one conversion. The last of a word is
+//    not even masked: the word as a whole is 16^7 times it plus all the others, which the factors of the others make up
+//    for. A word is converted as a signed number, so that this one counts 8 less.
+//  - in integers, for one row of A, which is written in digits (Digits below).
 #pragma once
 #include "kernels/half.h"
 #include "kernels/pack.h"
@@ -33,11 +36,14 @@ INGOT_INLINE VF widen(const int8_t* p) { return __builtin_convertvector(__builti
 
 inline constexpr int kNibbles = 8;                       // in a word
 inline constexpr uint32_t kTopSign = uint32_t(1) << 31;  // makes the last one of a word signed
+INGOT_INLINE constexpr int nibble_place(int row) { return row % 4 * 2 + row / 4; }
+INGOT_INLINE constexpr int nibble_row(int place) { return place / 2 + place % 2 * 4; }
 
 struct NarrowPanels {
   int64_t type, panel, k;
   int64_t block;  // rows of a group; at least k: there is one
   int64_t zeros;  // 1: each group has zero points of its own
+  int64_t half;   // 1: scales are f16
 };
 INGOT_INLINE bool has_scales(int64_t type) { return type == kPanelI8 || type == kPanelU4; }
 INGOT_INLINE int64_t narrow_groups(const NarrowPanels& n) { return max_of(1, div_up(n.k, n.block)); }
@@ -50,8 +56,8 @@ INGOT_INLINE int64_t narrow_row_bytes(const NarrowPanels& n) {
   return n.type == kPanelU4 ? n.panel / 2 : n.type == kPanelI8 ? n.panel : 2 * n.panel;
 }
 INGOT_INLINE int64_t narrow_group_bytes(const NarrowPanels& n) {
-  int64_t numbers = has_scales(n.type) ? n.panel * (n.zeros ? 2 : 1) : 0;
-  return narrow_group_rows(n) * narrow_row_bytes(n) + numbers * int64_t(sizeof(float));
+  int64_t of_column = (n.half ? 2 : 4) + (n.zeros ? 4 : 0);
+  return narrow_group_rows(n) * narrow_row_bytes(n) + (has_scales(n.type) ? n.panel * of_column : 0);
 }
 INGOT_INLINE int64_t narrow_panel_bytes(const NarrowPanels& n) { return narrow_groups(n) * narrow_group_bytes(n); }
 INGOT_INLINE int64_t narrow_bytes(const NarrowPanels& n, int64_t columns) {
@@ -60,14 +66,18 @@ INGOT_INLINE int64_t narrow_bytes(const NarrowPanels& n, int64_t columns) {
 
 // One group of a panel.
 struct NarrowGroup {
-  const char* rows;
-  const float* scale;
+  const char *rows, *scale;
   const float* zero;  // null: that of the whole matrix
 };
 INGOT_INLINE NarrowGroup narrow_group(const NarrowPanels& n, const char* panel, int64_t group) {
   const char* rows = panel + group * narrow_group_bytes(n);
-  const float* scale = reinterpret_cast<const float*>(rows + narrow_group_rows(n) * narrow_row_bytes(n));
-  return {rows, scale, n.zeros ? scale + n.panel : nullptr};
+  const char* scale = rows + narrow_group_rows(n) * narrow_row_bytes(n);
+  const char* zero = scale + n.panel * (n.half ? 2 : 4);
+  return {rows, scale, n.zeros ? reinterpret_cast<const float*>(zero) : nullptr};
+}
+INGOT_INLINE VF load_scale(const NarrowPanels& n, const NarrowGroup& g, int column) {
+  return n.half ? f16_to_f32(load(reinterpret_cast<const uint16_t*>(g.scale) + column))
+                : load(reinterpret_cast<const float*>(g.scale) + column);
 }
 
 // The rows of a slice that lie in one group: [from, from + count) of the group.
@@ -92,8 +102,8 @@ template <int NR>
 INGOT_INLINE void expand_nibbles(float* dst, const uint32_t* words, int64_t from, int64_t rows, const VF* scale,
                                  const VF* zero) {
   for (int64_t k = from; k < from + rows; k++) INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
-      VU word = load(words + k / kNibbles * NR + j * kLanes) ^ kTopSign;
-      VI number = __builtin_bit_cast(VI, word >> uint32_t(k % kNibbles * 4) & 15u);
+      VU word = load(words + k / kNibbles * NR + j * kLanes);
+      VI number = __builtin_bit_cast(VI, word >> uint32_t(4 * nibble_place(int(k % kNibbles))) & 15u);
       store(dst + (k - from) * NR + j * kLanes, (__builtin_convertvector(number, VF) - zero[j]) * scale[j]);
     }
 }
@@ -111,7 +121,7 @@ INGOT_INLINE void expand_panel(float* dst, const NarrowPanels& n, const char* pa
     NarrowGroup group = narrow_group(n, panel, run.group);
     VF scale[NR / kLanes], zero[NR / kLanes];
     INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
-      scale[j] = load(group.scale + j * kLanes);
+      scale[j] = load_scale(n, group, j * kLanes);
       zero[j] = group.zero ? load(group.zero + j * kLanes) : VF(zero_of_all);
     }
     float* to = dst + (k - k0) * NR;
@@ -123,15 +133,16 @@ INGOT_INLINE void expand_panel(float* dst, const NarrowPanels& n, const char* pa
   }
 }
 
-// A row of A as 4-bit numbers meet it, in place; k counts whole words. With f[i] = 16^i q[i], and f[7] = sum 16^i q[i]:
+// A row of A as 4-bit numbers meet it, in place; k counts whole words. With f[i] = 16^i q[i] for the number in place i,
+// and f[7] = sum 16^i q[i]:
 //   sum a[i] q[i] = a[7] 16^-7 f[7] + sum_{i < 7} (a[i] - a[7] 16^(i-7)) 16^-i f[i]
 using Octet = float __attribute__((ext_vector_type(kNibbles)));
 INGOT_INLINE void weigh_for_nibbles(float* a, int64_t k) {
-  constexpr float s = 1.f / 16;
-  const Octet own = {
-      1, s, s * s, s * s * s, s * s * s * s, s * s * s * s * s, s * s * s * s * s * s, s * s * s * s * s * s * s};
-  Octet of_top = __builtin_shufflevector(own, own, 7, 6, 5, 4, 3, 2, 1, 0);
-  of_top[kNibbles - 1] = 0;
+  Octet own, of_top;  // by row
+  INGOT_UNROLL for (int row = 0; row < kNibbles; row++) {
+    own[row] = 1.f / float(1u << 4 * nibble_place(row));
+    of_top[row] = row == kNibbles - 1 ? 0.f : float(1u << 4 * nibble_place(row)) / float(1u << 28);
+  }
   for (int64_t i = 0; i < k; i += kNibbles) {
     Octet x;
     __builtin_memcpy(&x, a + i, sizeof x);
@@ -156,8 +167,50 @@ INGOT_INLINE float weighted_sum(const float* a, int64_t n, Octet factor) {
 // The numbers in one place of each word, as f above.
 template <int Place>
 INGOT_INLINE VF numbers_at(VU words) {
-  VU numbers = Place == kNibbles - 1 ? words : words & (15u << 4 * Place);
+  VU numbers = Place == kNibbles - 1 ? words ^ kTopSign : words & (15u << 4 * Place);
   return __builtin_convertvector(__builtin_bit_cast(VI, numbers), VF);
+}
+
+// Runs of up to kDigitRows elements of a row as fixed-point numbers, no less precise than floats next to the largest of
+// the run: a factor for each run, and three signed digits for each element,
+//   a[k] = factor * (65536 d0 + 256 d1 + d2)
+// stored as 8 bytes of each digit for the 8 rows of a word. Sums of digits times 4-bit numbers over a run fit 16 bits.
+inline constexpr int kDigits = 3, kDigitRows = 32, kDigitWord = kDigits * kNibbles;
+static_assert(kDigitRows / 2 * 15 * 128 < 1 << 15);  // two sums of 16 bits for each column
+
+struct DigitRun {
+  const int8_t* digits;
+  float factor;
+};
+// The rows of `a` are whole words. False where a number is not finite, or the numbers are too large or small for this.
+INGOT_INLINE bool write_digits(const float* a, int64_t rows, int8_t* digits, float* factor) {
+  constexpr float kMost = 127 << 16, kLarge = 1e30f, kSmall = 1e-30f;
+  using Ints = int32_t __attribute__((ext_vector_type(kNibbles)));
+  using Small = int8_t __attribute__((ext_vector_type(kNibbles)));
+  Octet sizes = Octet(0.f);
+  Ints bad = Ints(0);
+  for (int64_t k = 0; k < rows; k += kNibbles) {
+    Octet x;
+    __builtin_memcpy(&x, a + k, sizeof x);
+    x = __builtin_elementwise_abs(x);
+    bad |= !(x <= kLarge);
+    sizes = x > sizes ? x : sizes;
+  }
+  const float most = __builtin_reduce_max(sizes);
+  if (__builtin_reduce_or(bad) != 0 || (most < kSmall && most != 0)) return false;
+  *factor = most / kMost;
+  const float inverse = most == 0 ? 0.f : kMost / most;
+  for (int64_t k = 0; k < rows; k += kNibbles, digits += kDigitWord) {
+    Octet x;
+    __builtin_memcpy(&x, a + k, sizeof x);
+    Ints number = __builtin_convertvector(__builtin_elementwise_rint(x * inverse), Ints);
+    INGOT_UNROLL for (int d = kDigits - 1; d >= 0; d--) {
+      Small digit = __builtin_convertvector(number, Small);
+      __builtin_memcpy(digits + d * kNibbles, &digit, sizeof digit);
+      number = (number - __builtin_convertvector(digit, Ints)) >> 8;
+    }
+  }
+  return true;
 }
 
 }  // namespace ingot::kernel

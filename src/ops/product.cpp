@@ -71,6 +71,7 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   g.a_packing = p.a.col != 1;
   g.b_type = p.b_type;
   g.b_zeros = p.b_zeros;
+  g.b_half = p.b_half;
   g.b_block = p.b_block;
   g.b_zero = p.b_zero;
   g.k_slice = kernel::gemm_k_slice(p.k);
@@ -136,6 +137,7 @@ void read_packed(const Node& node, Product& p) {
   p.b_type = node.get_int("packed_type", kernel::kPanelF32);
   p.b_block = node.get_int("packed_block", 0);
   p.b_zeros = node.get_int("packed_zeros", 0);
+  p.b_half = node.get_int("packed_half", 0);
   p.b_zero = node.get_int("packed_zero", 0);
 }
 
@@ -147,7 +149,7 @@ void check_packed(const InferContext& ctx, int64_t k, int64_t n) {
   const bool wide = p.b_type == kernel::kPanelF32;
   ctx.require(wide || p.b_block >= 1, "blocks of {} rows", p.b_block);
   const int64_t expected = wide ? kernel::packed_floats(k, n, p.b_panel)
-                                : kernel::narrow_bytes({p.b_type, p.b_panel, k, p.b_block, p.b_zeros}, n);
+                                : kernel::narrow_bytes({p.b_type, p.b_panel, k, p.b_block, p.b_zeros, p.b_half}, n);
   const Dim found = product(ctx.shape(1));
   ctx.require(!found.is_const() || found.is(expected), "a packed {} x {} matrix has {} elements, operand 1 has {}", k,
               n, expected, found.str());

@@ -45,6 +45,12 @@ QuantizedWeights in_8_bits(const Constant& c, int64_t axis) {
   return {make_constant(DType::I8, c.dims, out), make_constant(DType::F32, {w.n}, scale)};
 }
 
+// Panels hold a scale in 16 bits where that loses nothing (planner/pack_narrow.h).
+float as_normal_half(float x) {
+  const float half = kernel::f16_to_f32(kernel::f32_to_f16(kernel::VF(x)))[0];
+  return std::fabs(x) > 0x1p-14f && std::isfinite(half) ? half : x;
+}
+
 QuantizedWeights in_4_bits(const Constant& c, int64_t axis, int64_t block) {
   const auto x = c.as<float>();
   const Walk w = walk_of(c.dims, axis);
@@ -62,7 +68,7 @@ QuantizedWeights in_4_bits(const Constant& c, int64_t axis, int64_t block) {
   each([&](size_t at, size_t g) {
     if (std::fabs(x[at]) > std::fabs(scale[g])) scale[g] = x[at];
   });
-  for (float& s : scale) s = s / -8 != 0 ? s / -8 : 1.f;
+  for (float& s : scale) s = s / -8 != 0 ? as_normal_half(s / -8) : 1.f;
   std::vector<uint8_t> out((x.size() + 1) / 2);
   each([&](size_t at, size_t g) {
     const int number = rounded(x[at], scale[g], -8, 7);

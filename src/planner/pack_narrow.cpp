@@ -55,9 +55,13 @@ void put(char* rows, const NarrowPanels& layout, int64_t k, int64_t j, int numbe
   char* at = rows + (k / kNibbles * layout.panel + j) * 4;
   uint32_t word = 0;
   std::memcpy(&word, at, sizeof word);
-  word |= static_cast<uint32_t>(number & 15) << k % kNibbles * 4;
-  if (k % kNibbles == kNibbles - 1) word ^= kTopSign;
+  word |= static_cast<uint32_t>(number & 15) << 4 * nibble_place(static_cast<int>(k % kNibbles));
   std::memcpy(at, &word, sizeof word);
+}
+
+uint16_t to_half(float x) { return f32_to_f16(VF(x))[0]; }
+bool are_halves(const std::vector<float>& numbers) {
+  return std::all_of(numbers.begin(), numbers.end(), [](float x) { return f16_to_f32(VH(to_half(x)))[0] == x; });
 }
 
 }  // namespace
@@ -76,8 +80,9 @@ std::vector<float> as_floats(DType dtype, const std::byte* data, int64_t count) 
 
 NarrowPacking narrow_packing(const NarrowMatrix& m) {
   const PanelType type = panel_type(m);
-  NarrowPacking out{{type, gemm_panel(m.n), m.k, max_of(1, m.block ? m.block : m.k), 0}, 0};
+  NarrowPacking out{{type, gemm_panel(m.n), m.k, max_of(1, m.block ? m.block : m.k), 0, 0}, 0};
   if (!has_scales(type)) return out;
+  out.layout.half = are_halves(*m.scale);
   out.zero = -shift_of(m, type);
   if (!m.zero || m.zero->empty()) return out;
   const float first = m.zero->front();
@@ -105,7 +110,13 @@ void pack_narrow_panel(const NarrowMatrix& m, const NarrowPacking& packing, std:
             integer_at(m.dtype, m.values, k * m.row + (first + j) * m.col) - shift);
     for (int64_t j = 0; j < columns; j++) {
       const auto index = static_cast<size_t>(g * m.s_group + (first + j) * m.s_column);
-      const_cast<float*>(group.scale)[j] = (*m.scale)[index];
+      char* scale = const_cast<char*>(group.scale);
+      const float number = (*m.scale)[index];
+      const uint16_t half = to_half(number);
+      if (layout.half)
+        std::memcpy(scale + 2 * j, &half, sizeof half);
+      else
+        std::memcpy(scale + 4 * j, &number, sizeof number);
       if (group.zero) const_cast<float*>(group.zero)[j] = (*m.zero)[index] - static_cast<float>(shift);
     }
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "base/memory.h"
 #include "kernels/depthwise_i8.h"
 #include "kernels/gemm.h"
 #include "ops/conv.h"
@@ -18,6 +19,35 @@ namespace ingot {
 namespace {
 
 using kernel::ConvParams;
+
+// Where packed weights go. All live as long as each other, so small ones share huge pages, as large ones have anyway.
+class PackedMemory {
+ public:
+  ConstantPtr make(DType dtype, int64_t elements, std::byte** data) {
+    const auto size = static_cast<size_t>(byte_size(dtype, elements)), taken = (size + 127) / 64 * 64;
+    given_ += taken;
+    if (given_ < kHugePage || size >= kHugePage)
+      return make_constant(dtype, {elements}, data);  // a small model has few
+    if (!slab_ || used_ + taken > slab_->bytes.size()) {
+      slab_ = make_constant(DType::U8, {int64_t{kSlab}}, &start_);
+      used_ = 0;
+    }
+    auto c = std::make_shared<Constant>();
+    c->dtype = dtype;
+    c->dims = {elements};
+    *data = start_ + used_;
+    c->bytes = {*data, size};
+    c->owner = slab_;
+    used_ += taken;
+    return c;
+  }
+
+ private:
+  static constexpr size_t kSlab = 8 * kHugePage;
+  ConstantPtr slab_;
+  std::byte* start_ = nullptr;
+  size_t used_ = 0, given_ = 0;
+};
 
 // One constant to be packed: what it becomes and how each of its independent parts is filled.
 struct Packing {
@@ -62,6 +92,7 @@ Packing pack_narrow(const NarrowMatrix& m, ConstantPtr keep) {
           {{"packed_type", layout.type},
            {"packed_block", layout.block},
            {"packed_zeros", layout.zeros},
+           {"packed_half", layout.half},
            {"packed_zero", packing.zero}}};
 }
 
@@ -236,9 +267,11 @@ void set_packed(Graph& g, Node& node, TensorId packed, int64_t form) {
   node.inputs[1] = packed;
 }
 
-TensorId add_packed(Graph& g, TensorId original, const std::vector<std::byte>& bytes) {
-  return g.add_constant(g.fresh_name(g.tensor(original).name + ".packed"),
-                        make_constant(DType::U8, {std::ssize(bytes)}, bytes));
+TensorId add_packed(Graph& g, TensorId original, const std::vector<std::byte>& bytes, PackedMemory& memory) {
+  std::byte* data = nullptr;
+  const ConstantPtr packed = memory.make(DType::U8, std::ssize(bytes), &data);
+  std::copy(bytes.begin(), bytes.end(), data);
+  return g.add_constant(g.fresh_name(g.tensor(original).name + ".packed"), packed);
 }
 
 // One constant for all groups, each taking the same number of bytes, and in one form.
@@ -261,7 +294,7 @@ PackedI8 pack_together(const std::vector<I8Matrix>& matrices, bool dot_products)
   return out;
 }
 
-bool pack_integers(Graph& g, bool dot_products) {
+bool pack_integers(Graph& g, bool dot_products, PackedMemory& memory) {
   struct IntegerJob {
     std::vector<I8Matrix> matrices;
     std::vector<size_t> nodes;
@@ -282,13 +315,13 @@ bool pack_integers(Graph& g, bool dot_products) {
   for (auto& [key, job] : jobs) list.push_back(&job);
   share_out(list.size(), 2, [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices, dot_products); });
   for (auto& [key, job] : jobs) {
-    const TensorId t = add_packed(g, key.first, job.packed.bytes);
+    const TensorId t = add_packed(g, key.first, job.packed.bytes, memory);
     for (size_t i : job.nodes) set_packed(g, g.nodes[i], t, job.packed.form);
   }
   bool depthwise = false;
   for (Node& node : g.nodes)
     if (auto packed = packed_depthwise(g, node)) {
-      set_packed(g, node, add_packed(g, node.inputs[1], *packed), kDepthwiseForm);
+      set_packed(g, node, add_packed(g, node.inputs[1], *packed, memory), kDepthwiseForm);
       depthwise = true;
     }
   return depthwise || !jobs.empty();
@@ -303,6 +336,7 @@ void pack_weights(Graph& g, bool dot_products) {
         *body = std::make_shared<Graph>(**body);  // shared with the graph this one was copied from
         pack_weights(**body, dot_products);
       }
+  PackedMemory memory;
   std::map<Key, TensorId> done;
   std::vector<Job> jobs;
   for (Node& node : g.nodes) {
@@ -313,7 +347,7 @@ void pack_weights(Graph& g, bool dot_products) {
     auto [it, fresh] = done.try_emplace(key_of(node, *packing), kNoTensor);
     if (fresh) {
       std::byte* data = nullptr;
-      ConstantPtr packed = make_constant(packing->dtype, {packing->elements}, &data);
+      const ConstantPtr packed = memory.make(packing->dtype, packing->elements, &data);
       it->second = g.add_constant(g.fresh_name(g.tensor(weight).name + ".packed"), packed);
       jobs.push_back({*packing, data});
     }
@@ -325,7 +359,7 @@ void pack_weights(Graph& g, bool dot_products) {
     node.attrs["packed_shape"] = original->dims;
   }
   run(jobs);
-  const bool integers = pack_integers(g, dot_products);
+  const bool integers = pack_integers(g, dot_products, memory);
   if (!jobs.empty() || integers) remove_dead(g);
 }
 

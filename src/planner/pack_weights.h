@@ -7,7 +7,7 @@ namespace ingot {
 // For every MatMul, Gemm and Conv whose weights are a constant matrix or filter: operand 1 becomes the packed
 // constant, attribute "packed" the columns of a panel (1 for depthwise filters) and "packed_shape" the dims it had.
 // Matrices of bf16, f16 and quantized ones stay as narrow as they are (kernels/narrow.h): "packed_type",
-// "packed_block", "packed_zeros" and "packed_zero" say how; other filters become f32. A
+// "packed_block", "packed_zeros", "packed_half" and "packed_zero" say how; other filters become f32. A
 // weight shared by several nodes is packed once; for MatMulInteger and ConvInteger "packed" is the form
 // (kernels/gemm_i8.h), and "packed_signed" says what the bytes were; originals that nobody reads any more are dropped.
 // dot_products: the code is for a CPU with vpdpbusd (kI8Dot). Uses all cores. Only a step before running: the packed

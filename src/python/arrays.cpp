@@ -5,11 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <new>
 
 #include "base/error.h"
 #include "python/exchange.h"
+#include "runtime/output_memory.h"
 
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <numpy/arrayobject.h>
@@ -234,20 +233,16 @@ nb::object read_array(nb::handle object, const std::string& name, TensorView& vi
 OutputBuffer::OutputBuffer(OutputBuffer&& other) noexcept
     : dtype_(other.dtype_), dims_(std::move(other.dims_)), data_(std::exchange(other.data_, nullptr)) {}
 
-OutputBuffer::~OutputBuffer() { std::free(data_); }
+OutputBuffer::~OutputBuffer() { give_back_output(data_); }
 
 void* OutputBuffer::allocate(DType dtype, const std::vector<int64_t>& dims) {
-  std::free(data_);
-  data_ = nullptr;
+  give_back_output(std::exchange(data_, nullptr));
   dtype_ = dtype;
   dims_ = dims;
   int64_t elements = 1;
   for (int64_t d : dims) elements *= d;
-  // Whole cache lines, and never nothing: an empty output has an address too.
   const int64_t size = std::max(byte_size(dtype, elements), bits(dtype) < 8 ? elements : 0);  // room to unpack
-  const size_t bytes = (static_cast<size_t>(size) + 64) / 64 * 64;
-  data_ = std::aligned_alloc(64, bytes);
-  if (!data_) throw std::bad_alloc();
+  data_ = take_output(static_cast<size_t>(size));
   return data_;
 }
 
@@ -274,7 +269,7 @@ nb::object OutputBuffer::to_numpy() {
                                          data_, NPY_ARRAY_CARRAY, nullptr);
   if (!array) throw nb::python_error();
   nb::object result = nb::steal(array);
-  nb::capsule owner(data_, [](void* p) noexcept { std::free(p); });
+  nb::capsule owner(data_, [](void* p) noexcept { give_back_output(p); });
   data_ = nullptr;
   if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(array), owner.release().ptr()) < 0)
     throw nb::python_error();
@@ -292,7 +287,7 @@ struct OwnedTensor {
 
 void delete_owned(DlManagedTensor* t) {
   auto* owned = static_cast<OwnedTensor*>(t->context);
-  std::free(owned->data);
+  give_back_output(owned->data);
   delete owned;
 }
 

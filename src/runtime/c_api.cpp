@@ -1,6 +1,6 @@
 // include/ingot/ingot.h for the model that is linked around this: the embedded graph, weights and kernels.
-#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <memory>
 #include <string>
 
@@ -9,6 +9,7 @@
 #include "loader/ir_reader.h"
 #include "runtime/c_values.h"
 #include "runtime/json.h"
+#include "runtime/output_memory.h"
 #include "runtime/session.h"
 #include "runtime/specialised.h"
 
@@ -54,8 +55,7 @@ void* output_memory(ingot_tensor& out, size_t index, ingot::DType dtype, const s
   for (int64_t d : dims) elements *= d;
   const auto bytes = static_cast<size_t>(ingot::byte_size(dtype, elements));
   if (!out.data) {
-    out.data = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
-    if (!out.data) throw std::bad_alloc();
+    out.data = ingot::take_output(bytes);
   } else if (out.bytes < bytes) {
     ingot::invalid_input("output {} needs {} bytes, has {}", index, bytes, out.bytes);
   }

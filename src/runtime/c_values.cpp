@@ -1,11 +1,10 @@
 #include "runtime/c_values.h"
 
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "runtime/output_memory.h"
 
 namespace ingot {
 namespace {
@@ -17,12 +16,6 @@ int64_t checked_elements(const ingot_tensor& t, const std::string& what) {
     if (t.dims[d] < 0 || __builtin_mul_overflow(elements, t.dims[d], &elements))
       invalid_input("{} has a bad shape", what);
   return elements;
-}
-
-void* memory(size_t bytes) {
-  void* p = std::aligned_alloc(64, (bytes + 127) / 64 * 64);
-  if (!p) throw std::bad_alloc();
-  return p;
 }
 
 void set_dims(const std::vector<int64_t>& dims, const std::string& what, ingot_tensor& t) {
@@ -72,7 +65,7 @@ void to_c(const Value& v, const std::string& what, ingot_tensor& t) {
     } else if (v.is_sequence()) {
       t.kind = INGOT_SEQUENCE;
       t.bytes = v.items().size() * sizeof(ingot_tensor);
-      t.data = memory(t.bytes);
+      t.data = take_output(t.bytes);
       t.rank = 1;
       for (const Value& item : v.items()) {
         to_c(item, what, static_cast<ingot_tensor*>(t.data)[t.dims[0]]);
@@ -86,7 +79,7 @@ void to_c(const Value& v, const std::string& what, ingot_tensor& t) {
       // The texts of strings stand behind the pointers to them.
       size_t text = 0;
       for (const std::string& s : c.strings) text += s.size() + 1;
-      t.data = memory(t.bytes + text);
+      t.data = take_output(t.bytes + text);
       char* to = static_cast<char*>(t.data) + t.bytes;
       for (size_t i = 0; i < c.strings.size(); i++) {
         static_cast<const char**>(t.data)[i] = to;
@@ -104,7 +97,7 @@ void to_c(const Value& v, const std::string& what, ingot_tensor& t) {
 void release_c(ingot_tensor& t) {
   if (t.kind == INGOT_SEQUENCE && t.data)
     for (int64_t i = 0; i < t.dims[0]; i++) release_c(static_cast<ingot_tensor*>(t.data)[i]);
-  std::free(t.data);
+  give_back_output(t.data);
   t.data = nullptr;
   t.bytes = 0;
 }

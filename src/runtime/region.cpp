@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "planner/plan.h"
 #include "runtime/profile.h"
 #include "runtime/thread_pool.h"
@@ -24,7 +25,7 @@ struct Freed {
 using Memory = std::unique_ptr<std::byte, Freed>;
 
 Memory allocate(int64_t bytes) {
-  auto* p = static_cast<std::byte*>(std::aligned_alloc(64, static_cast<size_t>((bytes + 127) / 64 * 64)));
+  auto* p = static_cast<std::byte*>(aligned_memory(static_cast<size_t>(bytes)));
   if (!p) invalid_input("no memory for {} bytes of intermediate tensors", bytes);
   return Memory(p);
 }

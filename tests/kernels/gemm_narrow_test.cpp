@@ -15,8 +15,9 @@ struct NarrowShape {
   DType dtype;
   int64_t block = 0;
   Zero zero = kNone;
-  bool b_transposed = false, a_transposed = false, scale_of_all = false;
+  bool b_transposed = false, a_transposed = false, scale_of_all = false, half_scales = false;
   int64_t k_slice = 0, m_blocks = 0;
+  float size = 1, bad = 0;  // of the elements of A; one of them, where it is not 0
 };
 
 struct Weights {
@@ -48,6 +49,7 @@ Weights make_weights(const NarrowShape& s, Random& random) {
   const float one_zero = float(random.in(low, low + range - 1));
   for (int64_t i = 0; i < groups * columns; i++) {
     scale.push_back((random.value() + 2.f) / float(range));
+    if (s.half_scales) scale.back() = f16_to_f32(f32_to_f16(VF(scale.back())))[0];
     const float integer = float(random.in(low, low + range - 1));
     zero.push_back(s.zero == kOne ? one_zero : s.zero == kInteger ? integer : integer + 0.25f);
   }
@@ -87,7 +89,8 @@ void check(const NarrowShape& s, unsigned seed = 1) {
 
   GemmParams p{};
   gemm_choose(p, s.m, s.n, s.k);
-  p.b_packed = 1, p.b_type = packing.layout.type, p.b_zeros = packing.layout.zeros, p.b_block = packing.layout.block;
+  p.b_packed = 1, p.b_type = packing.layout.type, p.b_zeros = packing.layout.zeros, p.b_half = packing.layout.half,
+  p.b_block = packing.layout.block;
   p.b_zero = packing.zero, p.m = s.m, p.n = s.n, p.k = s.k, p.batch[0] = p.batch[1] = p.batch[2] = 1;
   p.a_row = s.a_transposed ? 1 : s.k, p.a_col = s.a_transposed ? s.m : 1, p.c_row = s.n;
   p.a_packing |= s.a_transposed;
@@ -95,6 +98,8 @@ void check(const NarrowShape& s, unsigned seed = 1) {
   if (s.m_blocks) p.m_blocks = s.m_blocks;
   p.extras = 1, p.extra[0] = {0, 1};
   std::vector<float> a = random.values(s.m * s.k + 1), c(static_cast<size_t>(s.m * s.n), kUntouched);
+  for (float& x : a) x *= s.size;
+  if (s.bad != 0) a[static_cast<size_t>(s.k / 2)] = s.bad;
   std::vector<float> bias = random.values(s.n);
   const int64_t floats = div_up(gemm_scratch_bytes(p), 4);
   std::vector<float> scratch(static_cast<size_t>(floats + 1), NAN);
@@ -119,6 +124,10 @@ void check(const NarrowShape& s, unsigned seed = 1) {
       }
       const double expected = std::max(sum + bias[static_cast<size_t>(n)], -1.0);
       const float actual = c[static_cast<size_t>(m * s.n + n)];
+      if (!std::isfinite(sum)) {
+        EXPECT_FALSE(std::isfinite(actual) && actual != -1.f) << m << " " << n;
+        continue;
+      }
       // Zero points are subtracted from the sum where rows are few: the terms are up to twice as large.
       ASSERT_LE(std::abs(expected - actual), 1e-6 + 1e-6 * (size_of_terms + std::sqrt(double(s.k)))) << m << " " << n;
     }
@@ -144,6 +153,22 @@ TEST(GemmNarrow, BlocksOfAnySize) {
       for (Zero zero : {kNone, kOne, kInteger, kFraction})
         for (int64_t m : {1, 8, 12})
           for (int64_t k : {64, 75, 130}) check({.m = m, .n = 30, .k = k, .dtype = t, .block = block, .zero = zero});
+}
+
+TEST(GemmNarrow, ScalesInHalves) {
+  for (DType t : {DType::I8, DType::U8, DType::I4, DType::U4})
+    for (int64_t block : {0, 5, 16, 32, 64})
+      for (Zero zero : {kNone, kOne, kFraction})
+        for (int64_t m : {1, 3, 12})
+          check({.m = m, .n = 50, .k = 130, .dtype = t, .block = block, .zero = zero, .half_scales = true});
+}
+
+// A row that cannot be written in digits is met as floats.
+TEST(GemmNarrow, RowsOfEverySize) {
+  for (float size : {0.f, 1e-42f, 1e-33f, 1e-20f, 1e20f, 1e33f})
+    check({.m = 1, .n = 50, .k = 130, .dtype = DType::I4, .block = 32, .size = size});
+  for (float bad : {INFINITY, -INFINITY, NAN})
+    check({.m = 1, .n = 50, .k = 130, .dtype = DType::I4, .block = 32, .bad = bad});
 }
 
 TEST(GemmNarrow, ZeroPointsPerColumnAndMatrix) {
