@@ -5,6 +5,7 @@
 // capture from outside is made explicit: a subgraph's inputs are its formal inputs followed by its captured values,
 // and the node lists the captured outer tensors after its own operands (attribute "captures": how many).
 #pragma once
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -106,7 +107,7 @@ struct Node {
 class Graph {
  public:
   std::string name;
-  std::vector<Tensor> tensors;
+  std::deque<Tensor> tensors;  // references to tensors survive additions
   std::vector<Node> nodes;  // topological order
   std::vector<TensorId> inputs;
   std::vector<TensorId> outputs;
