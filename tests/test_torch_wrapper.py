@@ -292,6 +292,20 @@ def test_sizes_that_the_model_fixes_are_captured_anew() -> None:
         torch.testing.assert_close(fast(x), x * 2 + n + 1)
 
 
+def test_sizes_rounded_up_to_windows() -> None:
+    class Windows(nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = nn.functional.max_pool1d(x, 2)
+            y = nn.functional.pad(y, (0, (4 - y.shape[-1] % 4) % 4))
+            places = torch.arange(y.shape[-1])
+            return places.view(-1, 4), (places >= y.shape[-1] - 4).float().view(-1, 4), y.view(y.shape[0], -1, 4)
+
+    fast = ingot.torch.compile(Windows(), dynamic=True, strict=True)
+    for n in (32, 26, 50):
+        x = torch.randn(3, 2, n)
+        torch.testing.assert_close(fast(x), Windows()(x))
+
+
 def test_floats_that_sizes_decide() -> None:
     class Scaled(nn.Module):  # type: ignore[misc]
         def forward(self, x: torch.Tensor) -> torch.Tensor:
