@@ -56,8 +56,8 @@ test-python: build
 bench: build ## speed beside onnxruntime and OpenVINO; ARGS="--models minilm --threads 1"
 	@$(PY) bench/bench.py $(ARGS)
 
-torch-zoo: build ## many PyTorch architectures, captured with free dims and run beside PyTorch; ARGS="--models bert,swin"
-	@$(PY) bench/torch_zoo.py $(ARGS)
+torch-zoo: build ## many PyTorch architectures at two shapes through torch.compile and the wrapper; ARGS="--models bert,swin"
+	@$(PY) bench/torch_zoo.py --write $(ARGS)
 
 accuracy: build ## what 8 bits cost a real model, beside onnxruntime
 	@$(PY) bench/accuracy.py

@@ -306,9 +306,8 @@ def _vectors(k: int) -> dict[str, torch.Tensor]:
 
 MODELS: tuple[TorchModel, ...] = (
     TorchModel("mlp", Mlp, _vectors, {"x": (0,)}),
-    # PyTorch fixes the length of what goes through a recurrent net when it captures one.
-    TorchModel("lstm", lambda: Recurrent(nn.LSTM), lambda k: {"input_ids": ids(k)[:, :12]}, {"input_ids": (0,)}),
-    TorchModel("gru", lambda: Recurrent(nn.GRU), lambda k: {"input_ids": ids(k)[:, :12]}, {"input_ids": (0,)}),
+    TorchModel("lstm", lambda: Recurrent(nn.LSTM), lambda k: {"input_ids": ids(k)}, {"input_ids": (0, 1)}),
+    TorchModel("gru", lambda: Recurrent(nn.GRU), lambda k: {"input_ids": ids(k)}, {"input_ids": (0, 1)}),
     TorchModel("unet", UNet, _image(), _IMAGE_DIMS),
     # Text encoders
     _encoder("bert", "Bert"),

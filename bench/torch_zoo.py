@@ -1,9 +1,11 @@
-"""Captures every model of torch_models.py once, with its free dims, and runs the result at two shapes beside PyTorch.
+"""Runs every model of torch_models.py at two shapes through each form of the product, beside PyTorch.
 
-    python bench/torch_zoo.py [--models bert,resnet] [--markdown] [--form captured|functional|core]
+    python bench/torch_zoo.py [--models bert,resnet] [--forms torch.compile,wrapper,export] [--write]   (make torch-zoo)
 
-One row for each: nodes of Ingot's graph, seconds to capture, translate and compile, the largest difference relative to
-the largest value, and what has no translation.
+Forms: `torch.compile(model, backend="ingot")` with its free dims marked, `ingot.torch.compile(model, dynamic=True)`,
+and the translation of what torch.export captures, as exports to ONNX use it. A cell says how many artifacts were
+compiled for the first shape and for the second, which should need none; then what was worth saying. `--write` puts the
+rows into the table of docs/torch.md.
 """
 
 from __future__ import annotations
@@ -13,45 +15,59 @@ import contextlib
 import io
 import logging
 import sys
-import time
 import warnings
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
 from torch_models import MODELS, TorchModel
 
+import ingot.torch
+from ingot.torch.recurrent import WholeRecurrences
+from ingot.torch.report import Report, collect, first_line
 from ingot.torch.translate import translate, unsupported
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "torch.md"
+BEGIN, END = "<!-- zoo: begin -->", "<!-- zoo: end -->"
 TOLERANCE = 1e-4  # relative to the largest value of a result
 
 
 @dataclass
-class Row:
-    name: str
-    nodes: int = 0
-    capture: float = 0.0
-    translate: float = 0.0
-    compile: float = 0.0
-    difference: float = float("nan")
+class Outcome:
+    """A model in one form."""
+
+    compiled: list[int] = field(default_factory=list)  # artifacts made for each shape
+    nodes: int = 0  # operators that Ingot runs
+    eager: Counter[str] = field(default_factory=Counter)  # what runs in eager, and why
+    remarks: list[str] = field(default_factory=list)
+    difference: float = 0.0
     problem: str = ""
 
     @property
     def passed(self) -> bool:
-        return not self.problem and self.difference <= TOLERANCE
+        """Equal to PyTorch, compiled as a whole, and once."""
+        return self.right and not self.eager and not self.remarks and self.compiled == [1, 0]
 
-    def cells(self) -> list[str]:
-        seconds = [f"{s:.2f}" for s in (self.capture, self.translate, self.compile)]
-        return [self.name, str(self.nodes), *seconds, f"{self.difference:.1e}", self.problem or "-"]
+    @property
+    def right(self) -> bool:
+        return not self.problem and len(self.compiled) == 2 and self.difference <= TOLERANCE
 
-
-HEADER = ["model", "nodes", "capture s", "translate s", "compile s", "difference", "falls back"]
+    def cell(self) -> str:
+        if self.problem:
+            return f"FAILED: {self.problem}"
+        wrong = "" if self.right else f"DIFFERS by {self.difference:.0e}"
+        eager = [f"eager: {n} x {what}" for what, n in self.eager.items()]
+        return "; ".join(filter(None, [" + ".join(map(str, self.compiled)), wrong, *self.remarks, *eager]))
 
 
 @contextlib.contextmanager
-def quiet() -> Any:
+def quiet() -> Iterator[None]:
     """Exporters and configs say much that nobody asked for."""
     logging.disable(logging.WARNING)
     with (
@@ -62,26 +78,6 @@ def quiet() -> Any:
         warnings.simplefilter("ignore")
         yield
     logging.disable(logging.NOTSET)
-
-
-def constants_of(program: Any) -> dict[str, torch.Tensor]:
-    """Parameters, buffers and constants of an exported program, by placeholder."""
-    values = {**program.constants, **program.state_dict}
-    kinds = {"PARAMETER", "BUFFER", "CONSTANT_TENSOR"}
-    return {s.arg.name: values[s.target] for s in program.graph_signature.input_specs if s.kind.name in kinds}
-
-
-FORMS = (
-    "captured",
-    "functional",
-    "core",
-)  # as captured; without writes, as AOTAutograd has it; PyTorch's core operators
-
-
-def capture(model: TorchModel, module: Any, form: str = "captured") -> Any:
-    with torch.no_grad():
-        program = torch.export.export(module, (), model.inputs(0), dynamic_shapes=model.dynamic_shapes(), strict=False)
-        return program if form == "captured" else program.run_decompositions({} if form == "functional" else None)
 
 
 def flat(result: Any) -> list[Any]:
@@ -102,79 +98,191 @@ def difference(found: list[Any], wanted: list[Any]) -> float:
     return worst
 
 
-def run(model: TorchModel, form: str = "captured") -> Row:
-    row = Row(model.name)
+def add_report(outcome: Outcome, report: Report) -> None:
+    outcome.nodes = sum(sum(g.operators.values()) for g in report.graphs)
+    outcome.eager.update(f"{f.operator}: {f.reason}" for f in report.fallbacks)
+    outcome.remarks += dict.fromkeys(report.problems)
+
+
+def run_shapes(model: TorchModel, module: Any, call: Callable[..., Any], outcome: Outcome) -> None:
+    """Both shapes, in turn; sessions made for each are counted."""
+    for k in (0, 1):
+        before = ingot.torch.cache_info().misses
+        found = flat(call(**model.inputs(k)))
+        outcome.compiled.append(ingot.torch.cache_info().misses - before)
+        outcome.difference = max(outcome.difference, difference(found, flat(module(**model.inputs(k)))))
+
+
+# torch.compile
+
+
+def by_dynamo(model: TorchModel, module: Any) -> Outcome:
     try:
-        with quiet():
-            module = model.module()
-            start = time.perf_counter()
-            program = capture(model, module, form)
-            row.capture = time.perf_counter() - start
-            measure(model, module, program, row)
-    except Exception as error:
-        row.problem = row.problem or f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
-    return row
+        return compiled_by_dynamo(model, module, marked=True)
+    except torch._dynamo.exc.UserError as error:  # dynamo holds a dim for fixed that was marked as free
+        outcome = compiled_by_dynamo(model, module, marked=False)
+        outcome.remarks.insert(0, f"dynamo fixes a dim: {reason_of(error)}")
+        return outcome
 
 
-def measure(model: TorchModel, module: Any, program: Any, row: Row) -> None:
+def compiled_by_dynamo(model: TorchModel, module: Any, marked: bool) -> Outcome:
+    outcome, graphs = Outcome(), [0]
+
+    def counting(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        graphs[0] += 1
+        return ingot.torch.backend(graph, inputs)
+
+    torch._dynamo.reset()
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    fast = torch.compile(module, backend=counting, dynamic=None if marked else True)
+
+    def call(**inputs: torch.Tensor) -> Any:
+        for name, dims in model.free.items() if marked else ():
+            for dim in dims:
+                torch._dynamo.mark_dynamic(inputs[name], dim)
+        return fast(**inputs)
+
+    with ingot.torch.whole_recurrent_layers(), collect() as report:
+        run_shapes(model, module, call, outcome)
+    add_report(outcome, report)
+    breaks = {short(reason) for kind in ("graph_break", "unimplemented") for reason in counters[kind]}
+    outcome.remarks += [f"dynamo breaks the graph: {reason}" for reason in sorted(breaks)]
+    return outcome
+
+
+def reason_of(error: Exception) -> str:
+    """The line of dynamo's error that says why."""
+    lines = [line.strip(" -") for line in str(error).splitlines() if line.startswith("  -")]
+    return short(lines[0] if lines else str(error))
+
+
+def short(text: Any) -> str:
+    return str(text).splitlines()[0][:160]
+
+
+# The wrapper
+
+
+def by_wrapper(model: TorchModel, module: Any) -> Outcome:
+    outcome = Outcome()
+    with collect() as report:
+        run_shapes(model, module, ingot.torch.compile(module, dynamic=True), outcome)
+    add_report(outcome, report)
+    return outcome
+
+
+# torch.export
+
+
+def constants_of(program: Any) -> dict[str, torch.Tensor]:
+    """Parameters, buffers and constants of an exported program, by placeholder."""
+    values = {**program.constants, **program.state_dict}
+    kinds = {"PARAMETER", "BUFFER", "CONSTANT_TENSOR"}
+    return {s.arg.name: values[s.target] for s in program.graph_signature.input_specs if s.kind.name in kinds}
+
+
+def by_export(model: TorchModel, module: Any) -> Outcome:
+    outcome = Outcome(compiled=[1, 0])
+    with WholeRecurrences():
+        program = torch.export.export(module, (), model.inputs(0), dynamic_shapes=model.dynamic_shapes(), strict=False)
     constants = constants_of(program)
-    start = time.perf_counter()
-    missing = unsupported(program.graph, constants)
-    if missing:
-        row.problem = ", ".join(f"{n} x {what}" for what, n in Counter(missing.values()).items())
-        return
+    outcome.eager.update(unsupported(program.graph, constants).values())
+    if outcome.eager:
+        return outcome
     translation = translate(program.graph, constants, name=model.name)
-    row.translate = time.perf_counter() - start
-    start = time.perf_counter()
     graph = translation.graph()
+    outcome.nodes = len(graph.nodes)
     call = translation.bind(graph)
-    row.difference = 0.0
     for k in (0, 1):
         inputs = model.inputs(k)
-        found = call(*arguments(program, inputs))
-        if k == 0:
-            row.compile = time.perf_counter() - start
-        with torch.no_grad():
-            wanted = flat(module(**inputs))
-        row.difference = max(row.difference, difference(found, wanted))
-    row.nodes = len(graph.nodes)
+        found = call(*[inputs.get(node.name) for node in program.graph.find_nodes(op="placeholder")])
+        outcome.difference = max(outcome.difference, difference(found, flat(module(**inputs))))
+    return outcome
 
 
-def arguments(program: Any, inputs: dict[str, torch.Tensor]) -> list[Any]:
-    """Values for all placeholders; of those that are part of the model, none."""
-    return [inputs.get(node.name) for node in program.graph.find_nodes(op="placeholder")]
+FORMS: dict[str, Callable[[TorchModel, Any], Outcome]] = {
+    "torch.compile": by_dynamo,
+    "wrapper": by_wrapper,
+    "export": by_export,
+}
 
 
-def print_table(rows: list[Row], markdown: bool) -> None:
-    table = [HEADER, *(row.cells() for row in rows)]
-    widths = [max(len(line[i]) for line in table) for i in range(len(HEADER))]
-    for i, line in enumerate(table):
-        text = [cell.ljust(w) for cell, w in zip(line, widths, strict=True)]
-        print(("| " + " | ".join(text) + " |") if markdown else "  ".join(text).rstrip(), flush=True)
-        if markdown and i == 0:
-            print("|" + "|".join("-" * (w + 2) for w in widths) + "|")
+def run(model: TorchModel, form: str) -> Outcome:
+    """Never raises: what goes wrong is the outcome's problem."""
+    ingot.torch.clear_cache()
+    try:
+        with quiet(), torch.no_grad():
+            return FORMS[form](model, model.module())
+    except Exception as error:
+        return Outcome(problem=f"{type(error).__name__}: {first_line(error)[:160]}")
+
+
+# The table
+
+
+def row(name: str, outcomes: list[Outcome]) -> str:
+    worst = max(o.difference for o in outcomes)
+    cells = [name, str(outcomes[0].nodes), f"{worst:.0e}", *(o.cell().replace("|", "/") for o in outcomes)]
+    return f"| {' | '.join(cells)} |"
+
+
+def header(forms: list[str]) -> list[str]:
+    return [f"| model | nodes | difference | {' | '.join(forms)} |", "|---" * (3 + len(forms)) + "|"]
+
+
+def summary(rows: list[str], forms: list[str]) -> str:
+    cells = [line.strip("| ").split(" | ")[3:] for line in rows]
+    wrong = sum("FAILED" in cell or "DIFFERS" in cell for line in cells for cell in line)
+    whole = [f"{form}: {sum(line[i] == '1 + 0' for line in cells)}" for i, form in enumerate(forms)]
+    runs = len(rows) * len(forms)
+    return (
+        f"{runs - wrong} of {runs} runs are equal to PyTorch within {TOLERANCE}. One artifact for both shapes and"
+        f" nothing in eager, of {len(rows)} models: {', '.join(whole)}."
+    )
+
+
+def write(rows: dict[str, str], forms: list[str]) -> None:
+    """Replaces the rows of these models in the document."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
+    old = text[len(before) : text.index(END)].splitlines()
+    known = {line.split(" | ")[0].strip("| "): line for line in old if line.startswith("| ")}
+    lines = [rows.get(m.name, known.get(m.name, "")) for m in MODELS]
+    lines = [line for line in lines if line]
+    table = [*header(forms), *lines, "", summary(lines, forms)]
+    DOCUMENT.write_text("\n".join([before, "", *table, "", after]), encoding="utf-8")
+
+
+def chosen(names: str | None, known: list[str], parser: argparse.ArgumentParser) -> list[str]:
+    wanted = names.split(",") if names else known
+    unknown = [name for name in wanted if name not in known]
+    if unknown:
+        parser.error(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
+    return wanted
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--models", help="names, with commas between them")
-    parser.add_argument("--markdown", action="store_true", help="print the table for a document")
-    parser.add_argument("--form", choices=FORMS, default="captured", help="of the captured program")
+    parser.add_argument("--forms", help=f"of {', '.join(FORMS)}; the first two if not given")
+    parser.add_argument("--write", action="store_true", help=f"put the rows into {DOCUMENT.name}")
     options = parser.parse_args()
-    chosen = set(options.models.split(",")) if options.models else None
-    known = {m.name for m in MODELS}
-    if chosen is not None and not chosen <= known:
-        parser.error(f"there is no model {', '.join(sorted(chosen - known))}")
-    rows = []
-    for model in MODELS:
-        if chosen is None or model.name in chosen:
-            rows.append(run(model, options.form))
-            if not options.markdown:
-                print("  ".join(rows[-1].cells()), file=sys.stderr, flush=True)
-    print_table(rows, options.markdown)
-    failed = [row.name for row in rows if not row.passed]
-    print(f"{len(rows) - len(failed)} of {len(rows)} equal to PyTorch within {TOLERANCE}", file=sys.stderr)
-    return 1 if failed else 0
+    models = {m.name: m for m in MODELS}
+    forms = chosen(options.forms or "torch.compile,wrapper", list(FORMS), parser)
+    if options.write and options.forms:
+        parser.error("the table of the document has the forms that are run if none are given")
+    rows, right = {}, True
+    print("\n".join(header(forms)), flush=True)
+    for name in chosen(options.models, list(models), parser):
+        outcomes = [run(models[name], form) for form in forms]
+        right = right and all(o.right for o in outcomes)
+        rows[name] = row(name, outcomes)
+        print(rows[name], flush=True)
+    print(f"\n{summary(list(rows.values()), forms)}")
+    if options.write:
+        write(rows, forms)
+    return 0 if right else 1
 
 
 if __name__ == "__main__":

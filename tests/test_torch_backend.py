@@ -340,7 +340,34 @@ def test_in_place_chain_and_duplicate_results() -> None:
     assert found[1] is found[0] and found[2] is x
 
 
+def test_results_that_eager_lays_out_otherwise() -> None:
+    """Element-wise results keep the order of dims in memory, and views are made of them."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.t() * w
+        return y.t(), y[0], y.t().view(-1), y
+
+    x, w = torch.randn(3, 4), torch.randn(4, 3, requires_grad=True)
+    for fast in (compiled(f), ingot.torch.compile(as_module(f))):
+        found, expected = fast(x, w), f(x, w)
+        same(found, expected)
+        for a, b in zip(found, expected, strict=True):
+            assert a.stride() == b.stride()
+            assert a.data_ptr() - found[0].data_ptr() == b.data_ptr() - expected[0].data_ptr()
+
+
 # Kinds of tensors
+
+
+def as_module(function: Callable[..., Any]) -> nn.Module:
+    class Module(nn.Module):  # type: ignore[misc]
+        def forward(self, *args: Any) -> Any:
+            return function(*args)
+
+    return Module()
+
+
+FORMS = {"dynamo": lambda f: compiled(f), "wrapper": lambda f: ingot.torch.compile(as_module(f))}
 
 
 KINDS = {
@@ -360,36 +387,44 @@ KINDS = {
 
 
 @pytest.mark.parametrize("x", KINDS.values(), ids=KINDS)
-def test_kinds_of_tensors(x: torch.Tensor) -> None:
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_kinds_of_tensors(x: torch.Tensor, form: Any) -> None:
     def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x * 2 + 1, (x > 1).sum(), x.sum(), x.abs()
 
     tolerance = {torch.bfloat16: 2e-2, torch.float16: 2e-3}.get(x.dtype, 1e-5)
-    same(compiled(f)(x), f(x), tolerance)
+    same(form(f)(x), f(x), tolerance)
 
 
-def test_bool_and_mixed_types() -> None:
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_bool_and_mixed_types(form: Any) -> None:
     def f(m: torch.Tensor, x: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return torch.where(m, x, i), ~m, m & (x > 0), i / 2, i // 2, x + i
 
     args = (torch.tensor([True, False, True]), torch.randn(3), torch.tensor([5, -3, 2]))
-    same(compiled(f)(*args), f(*args))
+    same(form(f)(*args), f(*args))
 
 
-def test_complex_stays_in_eager() -> None:
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_complex_stays_in_eager(form: Any) -> None:
     def f(x: torch.Tensor) -> torch.Tensor:
         return torch.view_as_real(torch.view_as_complex(x) * (1 + 2j)).sum(-1) * 2
 
     x = torch.randn(3, 2)
     with pytest.warns(FallbackWarning, match="complex"):
-        same(compiled(f)(x), f(x))
+        same(form(f)(x), f(x))
 
 
-def test_meta_tensors_stay_in_eager() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FallbackWarning)
-        found = compiled(lambda x: x * 2 + 1)(torch.empty(3, 4, device="meta"))
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_tensors_of_other_devices_stay_in_eager(form: Any) -> None:
+    """CUDA has the same way; there is none where this is tested."""
+    x = torch.empty(3, 4, device="meta")
+    with pytest.warns(FallbackWarning, match="tensors on the device meta"):
+        found = form(lambda x: x * 2 + 1)(x)
     assert found.device.type == "meta" and found.shape == (3, 4)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="tensors on the device meta"):
+        compiled(lambda x: x * 2 + 1, strict=True)(x)
 
 
 def test_autocast_region() -> None:
@@ -404,6 +439,12 @@ def test_autocast_region() -> None:
         assert found.dtype == expected.dtype
         same(found, expected, 3e-2)
         same(compiled(model)(x), model(x))
+        fast = ingot.torch.compile(model)
+        same(fast(x), model(x))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert fast(x).dtype == model(x).dtype
+            same(fast(x), model(x), 3e-2)
+        same(fast(x), model(x))
 
 
 def test_inference_mode() -> None:
@@ -468,6 +509,28 @@ def test_dropout_and_frozen_parameters() -> None:
         assert first.requires_grad and not torch.equal(first, second)
         first.sum().backward()
     assert model[0].weight.grad is None and model[2].weight.grad is not None
+
+
+# Weights
+
+
+@pytest.mark.parametrize("kind", ["linear", "embedding"])
+def test_weights_in_place_and_packed_are_counted(kind: str) -> None:
+    """A table that is only read from is used where it lies; matrices are packed, once."""
+    model = (nn.Linear(64, 96) if kind == "linear" else nn.Embedding(500, 64)).eval()
+    x = torch.randn(3, 64) if kind == "linear" else torch.arange(12)
+    ingot.torch.clear_cache()
+    with torch.no_grad():
+        report = ingot.torch.explain(model, x)
+    (graph,) = report.graphs
+    memory, size = graph.weight_memory, model.weight.nbytes
+    assert graph.weight_bytes == sum(p.nbytes for p in model.parameters())
+    if kind == "linear":
+        assert memory.packed >= size and memory.in_place < size
+    else:
+        assert memory.in_place == size and memory.packed < size / 10
+    assert ingot.torch.cache_info().weights == memory
+    assert "used in place" in str(report) and "packed" in str(report)
 
 
 # Precision, verification, interception, dumps

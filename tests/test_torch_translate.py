@@ -950,9 +950,11 @@ MODELS = ("mlp", "gru", "unet", "bert", "llama-cache", "t5", "swin")
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_whole_models(name: str) -> None:
+@pytest.mark.parametrize("form", ["torch.compile", "wrapper", "export"])
+def test_whole_models(name: str, form: str) -> None:
+    """One artifact for two shapes, with nothing in eager."""
     import torch_zoo
     from torch_models import MODELS as ALL
 
-    row = torch_zoo.run(next(m for m in ALL if m.name == name))
-    assert row.passed, row
+    outcome = torch_zoo.run(next(m for m in ALL if m.name == name), form)
+    assert outcome.passed, outcome

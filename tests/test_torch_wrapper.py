@@ -256,6 +256,68 @@ def test_forward_that_assigns_attributes_runs_in_eager() -> None:
     same(fast(torch.ones(3)), torch.full((3,), 4.0))
 
 
+def test_forward_that_sets_up_something_once_is_compiled_from_then_on() -> None:
+    class Lazy(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+            self.ready = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.ready = True
+            return self.linear(x)
+
+    model, x = Lazy(), torch.randn(2, 4)
+    fast = ingot.torch.compile(model)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(fast(x), model.linear(x))
+    assert model.ready and fast.ingot_captures == 1
+
+
+def test_sizes_that_the_model_fixes_are_captured_anew() -> None:
+    """A scripted function sees numbers: what it looks at is no longer free."""
+
+    @torch.jit.script
+    def sizes(x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(x.size(0), x.size(1)) + x.size(1)
+
+    class Scripted(nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 + sizes(x)
+
+    fast = ingot.torch.compile(Scripted(), dynamic=True)
+    for n in (3, 5, 3):
+        x = torch.randn(n, n + 1)
+        torch.testing.assert_close(fast(x), x * 2 + n + 1)
+
+
+def test_sizes_rounded_up_to_windows() -> None:
+    class Windows(nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            y = nn.functional.max_pool1d(x, 2)
+            y = nn.functional.pad(y, (0, (4 - y.shape[-1] % 4) % 4))
+            places = torch.arange(y.shape[-1])
+            return places.view(-1, 4), (places >= y.shape[-1] - 4).float().view(-1, 4), y.view(y.shape[0], -1, 4)
+
+    fast = ingot.torch.compile(Windows(), dynamic=True, strict=True)
+    for n in (32, 26, 50):
+        x = torch.randn(3, 2, n)
+        torch.testing.assert_close(fast(x), Windows()(x))
+
+
+def test_floats_that_sizes_decide() -> None:
+    class Scaled(nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x[:, : x.shape[1] // 2]
+            return y * (1 / (y.shape[1] + 0.5)) + y.shape[1] ** 0.5
+
+    fast = ingot.torch.compile(Scaled(), dynamic=True)
+    for n in (6, 10):
+        x = torch.randn(3, n)
+        torch.testing.assert_close(fast(x), Scaled()(x))
+
+
 def test_errors_are_those_of_the_model() -> None:
     fast = ingot.torch.compile(Net())
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):

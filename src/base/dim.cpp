@@ -153,12 +153,23 @@ Dim floor_div(const Dim& a, const Dim& b) {
   return Dim::symbol("floor((" + a.str() + ")/(" + b.str() + "))");
 }
 
+// True for a computed symbol that may be below 0: "floor((-1*h)/(4))", of something that a symbol is taken away from.
+static bool subtracts_symbol(const std::string& s) {
+  if (s.find('(') == std::string::npos) return false;  // a name
+  for (size_t at = s.find('-'); at != std::string::npos; at = s.find('-', at + 1)) {
+    const size_t next = s.find_first_not_of(" 0123456789", at + 1);
+    if (next != std::string::npos && s[next] != ')' && s[next] != '+' && s[next] != '-' && s[next] != ',') return true;
+  }
+  return false;
+}
+
 bool at_least(const Dim& d, int64_t bound) {
   if (d.unknown_) return false;
   if (!d.poly_) return d.value_ >= bound;
   int64_t least = 0;
   for (const Dim::Term& t : *d.poly_) {
     if (!t.symbols.empty() && t.coefficient < 0) return false;
+    if (std::any_of(t.symbols.begin(), t.symbols.end(), subtracts_symbol)) return false;
     bool computed = std::any_of(t.symbols.begin(), t.symbols.end(),
                                 [](const std::string& s) { return s[0] == '?' || s.find('(') != std::string::npos; });
     if (!computed) least = checked_add(least, t.coefficient);

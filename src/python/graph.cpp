@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include <filesystem>
+#include <map>
 
 #include "base/error.h"
 #include "expansions/expand.h"
@@ -134,6 +135,16 @@ int PyGraph::threads() {
   if (library_) return session_options_.threads;
   nb::gil_scoped_release unlocked;
   return session().threads();
+}
+
+std::vector<std::pair<uintptr_t, size_t>> PyGraph::constant_memory() {
+  if (library_) return {};
+  nb::gil_scoped_release unlocked;
+  std::map<uintptr_t, size_t> found;  // tensors may share one constant
+  for (const Tensor& t : session().graph().tensors)
+    if (t.info.constant)
+      found[reinterpret_cast<uintptr_t>(t.info.constant->bytes.data())] = t.info.constant->bytes.size();
+  return {found.begin(), found.end()};
 }
 
 template <class Read>

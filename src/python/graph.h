@@ -3,6 +3,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/compiler.h"
@@ -44,6 +45,8 @@ class PyGraph {
   void emit(const std::string& path) const;
   std::string yaml() const;
   std::vector<NodeInfo> nodes() const;
+  // Address and bytes of every constant that runs read: where the caller put it, or packed. Of a library, none.
+  std::vector<std::pair<uintptr_t, size_t>> constant_memory();
   std::string repr() const;
 
  private:

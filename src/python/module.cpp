@@ -1,6 +1,7 @@
 // The Python module ingot._ingot: thin bindings over src/compiler. The package python/ingot re-exports them.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -162,6 +163,8 @@ NB_MODULE(_ingot, m) {
       .def_prop_ro(
           "report", [](const PyGraph& g) { return g.report().entries; }, "What each fusion did and did not do.")
       .def_prop_ro("threads", &PyGraph::threads, "Threads a run may use (0: the library's own default).")
+      .def("constant_memory", &PyGraph::constant_memory,
+           "Address and bytes of every constant that runs read; those that were not packed lie where they were given.")
       .def("__repr__", &PyGraph::repr);
 
   m.def(

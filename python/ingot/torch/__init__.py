@@ -10,8 +10,9 @@ from ingot.torch.backend import backend
 from ingot.torch.explanation import explain
 from ingot.torch.intercept import Interception, intercept_forward
 from ingot.torch.module import IngotModule, compile
+from ingot.torch.recurrent import RecurrentLayers, whole_recurrent_layers
 from ingot.torch.report import Fallback, FallbackWarning, GraphReport, Report
-from ingot.torch.sessions import CacheInfo, cache_info, clear_cache
+from ingot.torch.sessions import CacheInfo, WeightMemory, cache_info, clear_cache
 from ingot.torch.verify import VerificationError
 
 __all__ = [
@@ -21,12 +22,15 @@ __all__ = [
     "GraphReport",
     "IngotModule",
     "Interception",
+    "RecurrentLayers",
     "Report",
     "VerificationError",
+    "WeightMemory",
     "backend",
     "cache_info",
     "clear_cache",
     "compile",
     "explain",
     "intercept_forward",
+    "whole_recurrent_layers",
 ]

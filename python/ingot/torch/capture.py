@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from ingot.errors import UnsupportedError
+from ingot.torch.compiled import is_dynamic
 from ingot.torch.lowering import lower
 from ingot.torch.tree import Builder, Flattener, Spec
 
@@ -62,6 +64,10 @@ class FlatModule(torch.nn.Module):  # type: ignore[misc]
         return tuple(out.leaves)
 
 
+# What nn.RNNBase keeps of its parameters, and renews when they are others: while they are fake, too.
+CACHES = {"_flat_weights", "_flat_weight_refs"}
+
+
 class AssignsAttributesError(UnsupportedError):
     """A forward that cannot be captured for any arguments."""
 
@@ -92,7 +98,7 @@ def check_attributes(module: torch.nn.Module, before: list[tuple[str, dict[str, 
     """What a forward assigns would be assigned only while it is captured."""
     for name, table, old in before:
         for key in table.keys() | old.keys():
-            if table.get(key) is not old.get(key):
+            if table.get(key) is not old.get(key) and key not in CACHES:
                 raise AssignsAttributesError(f"forward assigns the attribute '{'.'.join(filter(None, (name, key)))}'")
 
 
@@ -129,11 +135,15 @@ class Capture:
         own = sum(1 for _ in self.flat.named_parameters(remove_duplicate=False)) + sum(
             1 for _ in self.flat.named_buffers(remove_duplicate=False)
         )
-        with tracing(TracingContext(mode)), as_if_compiling():
+        with tracing(TracingContext(mode)), as_if_compiling(), numbers_as_they_are():
             run, graphs = lower(self.flat, fakes, options, first_weights=own)
             self.run, self.graphs = run, graphs
             self._guards = environment.produce_guards_expression(fakes)
         self._environment = environment
+        # What was to be free and turned out not to be is no part of the guards.
+        self.dims = [{d for d in free if is_dynamic(f.shape[d])} for free, f in zip(self.dims, fakes, strict=False)]
+        carriers = fakes[len(leaves) :]
+        self.free_numbers = {i for i, f in zip(self.numbers, carriers, strict=True) if is_dynamic(f.shape[0])}
 
     def carriers(self, literals: Sequence[Any]) -> list[torch.Tensor]:
         return [torch.empty(literals[i], 0) for i in self.numbers]
@@ -141,7 +151,7 @@ class Capture:
     def accepts(self, leaves: Sequence[torch.Tensor], literals: Sequence[Any]) -> bool:
         """True if what was captured also holds for these."""
         for i, (now, then) in enumerate(zip(literals, self.literals, strict=True)):
-            if i in self.numbers:
+            if i in self.free_numbers:
                 if type(now) is not int or now < 0:
                     return False
             elif type(now) is not type(then) or (now != then and not (now != now and then != then)):
@@ -179,3 +189,17 @@ def as_if_compiling() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = before
+
+
+@contextlib.contextmanager
+def numbers_as_they_are() -> Iterator[None]:
+    """AOTAutograd makes tensors of floats that sizes decide, and counts on dynamo to have listed these sizes."""
+    before = os.environ.get("TENSORIFY_PYTHON_SCALARS")
+    os.environ["TENSORIFY_PYTHON_SCALARS"] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["TENSORIFY_PYTHON_SCALARS"]
+        else:
+            os.environ["TENSORIFY_PYTHON_SCALARS"] = before

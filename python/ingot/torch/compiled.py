@@ -177,6 +177,7 @@ class CompiledGraph:
             return in_eager
 
     def _count_weights(self, binding: Binding) -> None:
+        self.report.sessions = list(binding.sessions.values())
         self.report.weights = len(binding.alive)
         self.report.weight_bytes = sum(w.nbytes for w in binding.alive)
         self.report.copied_bytes = sum(w.nbytes for w in binding.alive if not w.is_contiguous())

@@ -23,9 +23,11 @@ def explain(
     def explaining(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         return backend(graph, inputs, options={**(ingot_options or {}), "strict": False})
 
-    before = dict(counters["graph_break"])
+    before = {kind: dict(counters[kind]) for kind in ("graph_break", "unimplemented")}
     with collect() as report:
         torch.compile(model, backend=explaining)(*args, **kwargs)
-    for reason, count in counters["graph_break"].items():
-        report.breaks += [str(reason)] * (count - before.get(reason, 0))
+    for kind, known in before.items():
+        for reason, count in counters[kind].items():
+            if str(reason) not in report.breaks:
+                report.breaks += [str(reason)] * (count - known.get(reason, 0))
     return report

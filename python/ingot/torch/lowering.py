@@ -12,6 +12,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 
 from ingot.torch.compiled import CompiledGraph
+from ingot.torch.recurrent import WholeRecurrences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,10 +37,21 @@ def lower(
         return compile_graph
 
     compile_all = aot_autograd(
-        fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference")
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+        decompositions={torch.ops.aten.native_dropout.default: dropout},
     )
-    with without_collection():
+    with without_collection(), WholeRecurrences():
         return compile_all(module, inputs), graphs
+
+
+def dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
+    """The mask apart from the product: only the mask, which depends on nothing, has to be made in eager."""
+    if train is False or p == 0:
+        return x.clone(), torch.ones(x.shape, dtype=torch.bool)
+    kept = torch.ops.aten.bernoulli.p(torch.empty(x.shape, dtype=torch.bool), 1 - p)
+    return x * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
 
 
 @contextlib.contextmanager

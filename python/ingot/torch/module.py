@@ -63,6 +63,7 @@ class State:
         self.captures: OrderedDict[int, tuple[Hashable, Capture]] = OrderedDict()  # used last at the end
         self.watch: ObjectWatch | None = None
         self.only_eager = False
+        self.set_up = False  # a call ran in eager because it assigned attributes
         self.override: Callable[..., Any] | None = None
 
         @functools.wraps(forward)
@@ -109,13 +110,27 @@ class State:
                     capture = self._capture(family_key, spec, leaves, literals)
                 except Exception as error:
                     result = self.original(*args, **kwargs)  # an error of the model itself is raised here
-                    whole_fallback(f"{type(self.module).__name__}.forward", error, strict=self.options.strict)
-                    self.only_eager = isinstance(error, AssignsAttributesError)
-                    self._remember(key, self._eager)
+                    failure = self._after_setting_up(error, key, (family_key, spec, leaves, literals))
+                    if failure is not None:
+                        whole_fallback(f"{type(self.module).__name__}.forward", failure, strict=self.options.strict)
+                        self.only_eager = isinstance(failure, AssignsAttributesError)
+                        self._remember(key, self._eager)
                     return result
             self.captures.move_to_end(id(capture))
             self._remember(key, capture)
         return capture(flat, args, kwargs)
+
+    def _after_setting_up(self, error: Exception, key: Any, signature: tuple[Any, ...]) -> Exception | None:
+        """A first call may assign what is there from then on; if so, later calls can be captured. Why not, if not."""
+        if self.set_up or not isinstance(error, AssignsAttributesError):
+            return error
+        self.set_up = True
+        self._forget()
+        try:
+            self._remember(key, self._capture(*signature))
+        except Exception as failure:
+            return failure
+        return None
 
     def _capture(self, family_key: Hashable, spec: Any, leaves: list[torch.Tensor], literals: list[Any]) -> Capture:
         dynamic = self.options.dynamic

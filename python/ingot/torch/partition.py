@@ -142,6 +142,10 @@ def with_results(graph: Graph, unsupported: Mapping[Node, str]) -> dict[Node, st
     for node in graph.nodes:
         if node.target is operator.getitem and node.args[0] in eager:
             eager.setdefault(node, eager[node.args[0]])
+    for node in reversed(graph.nodes):  # tensors made of nothing for those in eager
+        from_nothing = node.op == "call_function" and not is_size(node) and all(map(is_size, node.all_input_nodes))
+        if from_nothing and node.users and all(user in eager for user in node.users):
+            eager.setdefault(node, NOTHING)
     return eager
 
 
@@ -223,6 +227,20 @@ class BlockBuilder:
         self.copies[node] = made
 
 
+def memory_order(node: Node) -> list[int]:
+    """The dims of a result in the order of its memory, as PyTorch would have it; [] if that is their own order."""
+    value = node.meta["val"]
+    strides = [s.node.hint if isinstance(s, torch.SymInt) else s for s in value.stride()]
+    order = sorted(range(len(strides)), key=lambda d: (-strides[d], d))
+    return [] if order == sorted(order) else order
+
+
+def laid_out(x: torch.Tensor, order: list[int]) -> torch.Tensor:
+    """x with its dims in memory in this order: views that PyTorch makes of it count on that."""
+    back = sorted(range(len(order)), key=lambda i: order[i])
+    return x.permute(order).contiguous().permute(back)
+
+
 def calling_graph(graph: Graph, blocks: Mapping[int, Block], levels: Mapping[Node, int]) -> Graph:
     """The whole graph with each block as one call, level by level."""
     out = Graph()
@@ -253,7 +271,9 @@ def calling_graph(graph: Graph, blocks: Mapping[int, Block], levels: Mapping[Nod
         block = blocks[level]
         called = out.call_module(block.name, tuple(copies[n] for n in block.inputs))
         for i, node in enumerate(block.outputs):
-            copies[node] = out.call_function(operator.getitem, (called, i))
+            result = out.call_function(operator.getitem, (called, i))
+            order = memory_order(node) if any(levels[u] % 2 == 1 for u in node.users if not is_size(u)) else []
+            copies[node] = out.call_function(laid_out, (result, order)) if order else result
         for node in after:
             if all(a in copies for a in node.all_input_nodes):
                 copy(node)

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ingot.errors import UnsupportedError
+from ingot.torch.sessions import WeightMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from ingot.torch.sessions import Session
 
 
 class FallbackWarning(UserWarning):
@@ -43,14 +46,22 @@ class GraphReport:
     weights: int = 0  # tensors that are constants of the sessions
     weight_bytes: int = 0
     copied_bytes: int = 0  # of these, what had to be copied before it could be used
+    sessions: list[Session] = field(default_factory=list, repr=False, compare=False)  # those used last
+
+    @property
+    def weight_memory(self) -> WeightMemory:
+        """What of the weights is used in place, and what was packed."""
+        return sum((s.weight_memory() for s in self.sessions), WeightMemory())
 
     def __str__(self) -> str:
         compiled, eager = sum(self.operators.values()), len(self.fallbacks)
         shapes = "dynamic" if self.dynamic else "fixed"
         lines = [f"{self.kind}: {compiled} nodes in {self.blocks} blocks, {eager} in eager, {shapes} shapes"]
         if self.weights:
+            sizes = (self.weight_bytes, self.weight_memory.in_place, self.weight_memory.packed, self.copied_bytes)
+            total, in_place, packed, copied = (f"{n / 1e6:.3g} MB" for n in sizes)
             lines.append(
-                f"  {self.weights} weights, {self.weight_bytes / 1e6:.1f} MB; {self.copied_bytes / 1e6:.1f} MB copied"
+                f"  {self.weights} weights, {total}: {in_place} used in place, {packed} packed, {copied} copied"
             )
         lines += [f"  eager    {f}" for f in self.fallbacks]
         lines += [f"  ingot    {operator} x{n}" for operator, n in self.operators.most_common()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +31,36 @@ class Session:
     graph: ingot.Graph
     call: Callable[..., list[Any]]  # all placeholders of the block's graph in, its outputs out
     translation: Translation
+    given: list[tuple[int, int]] = field(default_factory=list)  # where its weights begin and end in memory
+
+    def weight_memory(self) -> WeightMemory:
+        """How the session keeps its weights. It is made now if it never ran."""
+        if self.graph.is_library:
+            return WeightMemory(0, self.translation.builder.constant_bytes)
+        memory = self.graph.constant_memory()
+        here = sum(n for at, n in memory if n and any(begin <= at < end for begin, end in self.given))
+        return WeightMemory(here, sum(n for _, n in memory) - here)
+
+
+@dataclass
+class WeightMemory:
+    """Bytes of constants that kernels read."""
+
+    in_place: int = 0  # in the memory of the module's own parameters and buffers
+    packed: int = 0  # copies in the order of the kernels, and what was computed from weights
+
+    def __add__(self, other: WeightMemory) -> WeightMemory:
+        return WeightMemory(self.in_place + other.in_place, self.packed + other.packed)
 
 
 @dataclass
 class CacheInfo:
-    """What the memory cache did since the process began."""
+    """What the memory cache did since the process began, and the weights of the sessions in it."""
 
     hits: int
     misses: int
     keys: list[str]  # used last first
+    weights: WeightMemory = field(default_factory=WeightMemory)
 
 
 class SessionCache:
@@ -69,7 +90,10 @@ class SessionCache:
 
     def info(self) -> CacheInfo:
         with self._lock:
-            return CacheInfo(self.hits, self.misses, list(reversed(self._sessions)))
+            info = CacheInfo(self.hits, self.misses, list(reversed(self._sessions)))
+            sessions = list(self._sessions.values())
+        info.weights = sum((s.weight_memory() for s in sessions), WeightMemory())
+        return info
 
     def clear(self) -> None:
         with self._lock:
@@ -80,7 +104,7 @@ memory = SessionCache()
 
 
 def cache_info() -> CacheInfo:
-    """Hits, misses and keys of the sessions kept in memory."""
+    """Hits, misses and keys of the sessions kept in memory, and how much of their weights had to be packed."""
     return memory.info()
 
 
@@ -133,4 +157,5 @@ def make_session(
             model = model.autocast(PRECISIONS[options.precision])
         if options.cache_dir:
             model.use_cache(options.cache_dir)
-    return Session(key, model, translation.bind(model), translation)
+    given = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in constants.values() if t.is_contiguous()]
+    return Session(key, model, translation.bind(model), translation, given)

@@ -38,6 +38,11 @@ def decomposition_of(node: Any) -> torch.fx.Graph | None:
     return found
 
 
+def _writable(argument: Any) -> Any:
+    """Lists of a graph cannot be changed, and some definitions change what they are given."""
+    return list(argument) if isinstance(argument, list) else argument
+
+
 def _trace(node: Any) -> torch.fx.Graph | None:
     function = _decomposition(node.target)
     if function is None:
@@ -55,7 +60,7 @@ def _trace(node: Any) -> torch.fx.Graph | None:
         for i, value in zip(free, values, strict=True):
             given[i] = value
         positional, named = pytree.tree_unflatten(given, spec)
-        return function(*positional, **named)
+        return function(*map(_writable, positional), **{name: _writable(arg) for name, arg in named.items()})
 
     from torch._guards import detect_fake_mode
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -71,7 +76,8 @@ def _trace(node: Any) -> torch.fx.Graph | None:
     except NotImplementedError:
         return None
     except Exception as error:
-        raise Unsupported(f"its decomposition fails: {type(error).__name__}: {error}") from error
+        reason = str(error).splitlines()[0] if str(error) else ""
+        raise Unsupported(f"its decomposition fails: {type(error).__name__}: {reason}") from error
     traced.graph.eliminate_dead_code()
     if any(n.target is node.target for n in traced.graph.nodes):
         return None

@@ -17,6 +17,7 @@ _MODULES = (
     "convolution",
     "creation",
     "elementwise",
+    "gradients",
     "indexing",
     "linear",
     "normalization",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ingot.torch.translate.registry import rule
-from ingot.torch.translate.values import Size, Tensor, Unsupported, expression
+from ingot.torch.translate.values import Size, Tensor, Unsupported, expression, static
 
 if TYPE_CHECKING:
     from ingot.torch.translate.emitter import Emitter
@@ -86,8 +88,35 @@ def _flash(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> list[Any]:
-    # The second result, for the gradient, has no use in a graph that is only run.
-    return [_attention(e, q, k, v, attn_mask, dropout_p, is_causal, scale), Unsupported("the log-sum-exp of attention")]
+    if not any(user.target is operator.getitem and user.args[1] == 1 for user in e.node.users):
+        return [_attention(e, q, k, v, attn_mask, dropout_p, is_causal, scale), None]
+    if dropout_p != 0:
+        raise Unsupported("attention with dropout")
+    # The second result, for the gradient: what the weights were divided by.
+    kind = e.out[1].dtype
+    scores, _ = scores_of(e, q, k, attn_mask, is_causal, scale, kind)
+    total = e.op("ReduceLogSumExp", scores, e.ints([-1]), keepdims=1)
+    weights = e.op("Exp", e.sub(scores, total))
+    y = e.op("MatMul", weights, e.cast(v, kind))
+    return [e.cast(y, q.dtype), e.op("Squeeze", total, e.ints([-1]))]
+
+
+def scores_of(
+    e: Emitter, q: Tensor, k: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None, dtype: torch.dtype
+) -> tuple[Tensor, float]:
+    """scale q k' + mask of tensors of rank 4, and that scale."""
+    factor = 1 / math.sqrt(static(q.dims[-1], "the size of a head")) if scale is None else float(scale)
+    q, k = e.cast(q, dtype), e.cast(k, dtype)
+    scores = e.mul(e.op("MatMul", q, e.transpose(k, [0, 1, 3, 2])), e.number(factor, dtype))
+    never = e.number(float("-inf"), dtype)
+    if mask is not None and mask.dtype is torch.bool:
+        scores = e.where(mask, scores, never)
+    elif mask is not None:
+        scores = e.add(scores, e.cast(mask, dtype))
+    if is_causal:
+        rows, columns = (e.arange(e.size(x, x.rank - 2)) for x in (q, k))
+        scores = e.where(e.compare("GreaterOrEqual", e.unsqueeze(rows, 1), columns), scores, never)
+    return scores, factor
 
 
 @rule(aten._scaled_dot_product_attention_math_for_mps.default, aten._scaled_dot_product_attention_math.default)

@@ -219,7 +219,8 @@ def _log_sigmoid(e: Emitter, x: Tensor) -> Tensor:
 
 @rule(aten.log_sigmoid_forward.default)
 def _log_sigmoid_forward(e: Emitter, x: Tensor) -> list[Tensor]:
-    return [_log_sigmoid(e, x), x]
+    """And exp(-|x|), which the gradient is made of."""
+    return [_log_sigmoid(e, x), e.op("Exp", e.op("Neg", e.op("Abs", x)))]
 
 
 @rule(aten.relu6.default)

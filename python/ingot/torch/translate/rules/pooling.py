@@ -26,7 +26,7 @@ def _batched(e: Emitter, x: Tensor, n: int, pool: Callable[[Tensor], list[Tensor
     return [e.op("Squeeze", y, e.ints([0])) for y in pool(e.unsqueeze(x, 0))]
 
 
-def _window(kernel: Any, stride: Any, padding: Any, n: int) -> dict[str, Any]:
+def window_of(kernel: Any, stride: Any, padding: Any, n: int) -> dict[str, Any]:
     kernel = spread(kernel, n)
     strides = spread(stride, n) if not isinstance(stride, (list, tuple)) or len(stride) else kernel
     return {"kernel_shape": kernel, "strides": strides, "pads": spread(padding, n) * 2}
@@ -42,7 +42,7 @@ def _max_pool(n: int, with_places: bool) -> Callable[..., Any]:
         dilation: Any = 1,
         ceil_mode: bool = False,
     ) -> Any:
-        attrs = _window(kernel, stride, padding, n)
+        attrs = window_of(kernel, stride, padding, n)
         attrs |= {"dilations": spread(dilation, n), "ceil_mode": int(ceil_mode)}
         places = [torch.int64] if with_places else []
 
@@ -81,7 +81,7 @@ def _avg_pool(n: int) -> Callable[..., Tensor]:
         count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Tensor:
-        attrs = _window(kernel, stride, padding, n)
+        attrs = window_of(kernel, stride, padding, n)
         attrs |= {"ceil_mode": int(ceil_mode), "count_include_pad": int(count_include_pad)}
         if divisor_override is not None:
             attrs["count_include_pad"] = 1
@@ -116,8 +116,17 @@ def _adaptive_avg(e: Emitter, x: Tensor, size: Sequence[Size]) -> Tensor:
     return x
 
 
+def average_matrix(size: int, out: int) -> Any:
+    """[out, size]. Window i is [floor(i size / out), ceil((i + 1) size / out))."""
+    matrix = np.zeros((out, size), np.float64)
+    for i in range(out):
+        first, last = i * size // out, -(-(i + 1) * size // out)
+        matrix[i, first:last] = 1 / (last - first)
+    return matrix.astype(np.float32)
+
+
 def _average_along(e: Emitter, x: Tensor, axis: int, out: int) -> Tensor:
-    """Window i is [floor(i in / out), ceil((i + 1) in / out)): a product with a matrix of averages."""
+    """A product with the matrix of averages."""
     if out == 1:
         return e.reduce("ReduceMean", x, [axis], True)
     size = static(x.dims[axis], "the size of the pooled dim")
@@ -126,11 +135,7 @@ def _average_along(e: Emitter, x: Tensor, axis: int, out: int) -> Tensor:
         sizes = [e.size(x, i) for i in range(x.rank)]
         blocks = e.reshape(x, [*sizes[:axis], out, size // out, *sizes[axis + 1 :]])
         return e.reduce("ReduceMean", blocks, [axis + 1], False)
-    matrix = np.zeros((out, size), np.float64)
-    for i in range(out):
-        first, last = i * size // out, -(-(i + 1) * size // out)
-        matrix[i, first:last] = 1 / (last - first)
-    weights = e.cast(e.constant(matrix.astype(np.float32)), x.dtype)
+    weights = e.cast(e.constant(average_matrix(size, out)), x.dtype)
     if axis == x.rank - 1:
         return e.op("MatMul", x, e.transpose(weights, [1, 0]), shape=shape)
     if axis == x.rank - 2:

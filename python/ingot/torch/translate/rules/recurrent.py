@@ -67,6 +67,32 @@ def _layer(
     return [e.reshape(moved, [*x.dims[:2], directions * hidden]), *last]
 
 
+def _projected_layer(
+    e: Emitter, x: Tensor, states: Sequence[Tensor], params: Sequence[Sequence[Tensor]], cell: _Cell
+) -> list[Tensor]:
+    """An LSTM whose state is P h, with the h of a plain one: R (P h) = (R P) h gives the weights of that. The first
+    state is no such product; R times it reaches the gates as an input of the first step, as W x does."""
+    h, c = states
+    size, hidden = (static(n, "the size of the state") for n in params[0][-1].dims)
+    length, batch = x.dims[:2]
+    zeros = e.fill([length - 1, batch, size], 0.0, x.dtype)
+    starts, plain = [], []
+    for i, (w, r, *biases, p) in enumerate(params):
+        own = e.slice(h, 0, i, i + 1)
+        starts.append(e.concat([own, zeros] if i == 0 else [zeros, own], 0))
+        columns = [r if k == i else e.fill(r.dims, 0.0, r.dtype) for k in range(len(params))]
+        plain.append([e.concat([w, *columns], 1, w.shape), e.op("MatMul", r, p, shape=(r.dims[0], hidden)), *biases])
+    wide = e.concat([x, *starts], 2, x.shape)
+    y, last, cells = _layer(e, wide, [e.fill([len(params), batch, hidden], 0.0, x.dtype), c], plain, cell)
+    projections = [e.transpose(p[-1], [1, 0]) for p in params]
+    parts = [
+        e.op("MatMul", e.slice(y, 2, i * hidden, (i + 1) * hidden), p, shape=(length, batch, size))
+        for i, p in enumerate(projections)
+    ]
+    y = e.concat(parts, 2, (length, batch, size * len(params)))
+    return [y, e.op("MatMul", last, _stack(e, projections)), cells]
+
+
 def _recurrent(
     e: Emitter,
     cell: _Cell,
@@ -83,9 +109,8 @@ def _recurrent(
     if train and dropout > 0:
         raise Unsupported("dropout in training")
     directions = 2 if bidirectional else 1
-    per_cell = 4 if has_biases else 2
-    if len(params) != layers * directions * per_cell:
-        raise Unsupported("an LSTM with projections")
+    per_cell = len(params) // (layers * directions)
+    layer_of = _projected_layer if per_cell == (5 if has_biases else 3) else _layer
     single = x.rank == 2
     if single:
         x = e.unsqueeze(x, 1)
@@ -97,7 +122,7 @@ def _recurrent(
     for layer in range(layers):
         first = layer * directions
         own = [e.slice(s, 0, first, first + directions) if layers > 1 else s for s in states]
-        x, *last = _layer(e, x, own, cells[first : first + directions], cell)
+        x, *last = layer_of(e, x, own, cells[first : first + directions], cell)
         for final, state in zip(finals, last, strict=True):
             final.append(state)
     ends = [e.concat(final, 0) for final in finals]
