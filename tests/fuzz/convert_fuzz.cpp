@@ -15,7 +15,7 @@ constexpr const char* kForms[] = {"", "qdq", "qlinear", "float", "fp16", "bf16"}
 constexpr RangeMethod kMethods[] = {RangeMethod::MinMax, RangeMethod::Percentile, RangeMethod::Entropy,
                                     RangeMethod::Mse};
 
-void convert(const std::string& model, const std::string& output, uint8_t how, int64_t opset) {
+void convert_as(const std::string& model, const std::string& output, uint8_t how, int64_t opset) {
   ConvertOptions options;
   options.to = kForms[how % std::size(kForms)];
   options.opset = opset;
@@ -25,7 +25,7 @@ void convert(const std::string& model, const std::string& output, uint8_t how, i
   convert_model(model, output, options);
 }
 
-void quantize(const std::string& model, const std::string& output, uint8_t how, int64_t opset) {
+void quantize_as(const std::string& model, const std::string& output, uint8_t how, int64_t opset) {
   QuantizeOptions options;
   options.select.mode = static_cast<QuantizeMode>(how % 3);
   if (options.select.mode == QuantizeMode::WeightOnly) options.weight = how & 4 ? DType::I4 : DType::I8;
@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int64_t opset = ingot::kOldestOpset + data[1] % (ingot::kNewestOpset - ingot::kOldestOpset + 1);
   bool written = false;
   try {
-    (data[0] & 128 ? ingot::quantize : ingot::convert)(file.path(), output, data[0], opset);
+    (data[0] & 128 ? ingot::quantize_as : ingot::convert_as)(file.path(), output, data[0], opset);
     written = true;
     ingot::load_model(output, {});
   } catch (const ingot::Error& e) {  // says what is wrong: all that is asked, unless it is our own file that is wrong
