@@ -32,7 +32,7 @@ x = torch.randn(3, 8)
 with torch.no_grad():
     expected = net(x)
     torch.testing.assert_close(torch.compile(net, backend="ingot")(x), expected, rtol=1e-4, atol=1e-5)
-    torch.onnx.export(net, (x,), "net.onnx", input_names=["x"], output_names=["y"])
+    torch.onnx.export(net, (x,), "net.onnx", input_names=["x"], output_names=["y"], verbose=False)
 
 import ingot
 
