@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
 .PHONY: help setup configure build demo mrpc test test-cpp test-python bench torch-zoo accuracy export-matrix lint format \
-	conformance exhaustive fuzz container-test wheel clean
+	conformance exhaustive fuzz container-test wheel wheel-test clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -86,6 +86,9 @@ container-test: build ## the compiler in a real container (podman and runc from 
 
 wheel: setup ## dist/ingot-*.whl
 	@$(PY) -m pip wheel --quiet --no-deps --no-build-isolation -w dist .
+
+wheel-test: wheel ## the wheel in a fresh environment, outside the repository
+	@scripts/wheel_test.sh $(VENV)
 
 clean: ## remove what was built (.venv stays)
 	@rm -rf $(BUILD) dist

@@ -48,7 +48,7 @@ set_source_files_properties(${SRC}/codegen/request.cpp PROPERTIES COMPILE_DEFINI
 add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp
   ${GENERATED}/expansions_registry.cpp ${GENERATED}/ops_registry.cpp $<TARGET_OBJECTS:ingot_embedded>
   $<TARGET_OBJECTS:ingot_codegen> $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_kernel_table> ${INGOT_KERNEL_OBJECTS})
-target_precompile_headers(ingot_core PRIVATE <algorithm> <map> <memory> <string> <vector> ${SRC}/ops/op.h)
+target_precompile_headers(ingot_core PRIVATE <algorithm> <map> <memory> <string> <vector> <nlohmann/json.hpp> ${SRC}/ops/op.h)
 set_source_files_properties(${INGOT_KERNEL_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 add_dependencies(ingot_core ingot_native_kernels)
 target_link_libraries(ingot_core PUBLIC ingot_onnx_schema)
@@ -58,7 +58,8 @@ llvm_map_components_to_libnames(LLVM_LIBS core support bitreader bitwriter linke
 target_link_libraries(ingot_core PUBLIC
   /usr/lib/llvm-22/lib/liblldELF.a /usr/lib/llvm-22/lib/liblldCommon.a ${LLVM_LIBS} LLVMDTLTO LLVMLTO ${INGOT_YAML} z zstd pthread dl)
 # yaml-cpp of Debian is not position independent towards the C++ library: it is linked statically with it.
-target_link_options(ingot_core PUBLIC -Wl,--gc-sections -static-libgcc)
+# LLVM names libraries (libxml2, libz3) that only parts of it need which are not in use here: --as-needed.
+target_link_options(ingot_core PUBLIC -Wl,--as-needed -Wl,--gc-sections -static-libgcc)
 if(NOT INGOT_FUZZ)  # sanitizers must replace malloc and free in shared libraries too
   target_link_options(ingot_core PUBLIC -Wl,--exclude-libs,ALL -static-libstdc++)
 endif()

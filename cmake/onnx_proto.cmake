@@ -22,12 +22,15 @@ function(ingot_onnx_proto target onnx_package)
     COMMAND ${INGOT_PROTOC} --proto_path=${folder} --cpp_out=lite:${folder} ${folder}/onnx.proto
     DEPENDS ${folder}/onnx.proto
     VERBATIM)
-  # The shared one: Debian's static archive is not position independent.
+  # Programs hold protobuf; Debian's archive is not position independent enough for the Python module, which takes the
+  # shared library (and a wheel brings it along).
   find_library(INGOT_PROTOBUF_LITE libprotobuf-lite.so REQUIRED)
+  find_library(INGOT_PROTOBUF_LITE_ARCHIVE libprotobuf-lite.a REQUIRED)
   add_library(${target} STATIC ${folder}/onnx.pb.cc ${folder}/onnx.pb.h)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden
                                              VISIBILITY_INLINES_HIDDEN ON)
   target_compile_options(${target} PRIVATE -w)
   target_include_directories(${target} SYSTEM PUBLIC ${folder})
-  target_link_libraries(${target} PUBLIC ${INGOT_PROTOBUF_LITE})
+  target_link_libraries(${target} PUBLIC
+    $<IF:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>,${INGOT_PROTOBUF_LITE_ARCHIVE},${INGOT_PROTOBUF_LITE}>)
 endfunction()

@@ -8,9 +8,9 @@ llvm=/usr/lib/llvm-22/bin
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PATH="$llvm:$PATH"
 
 [[ -f "$build/build.ninja" ]] || cmake -S . -B "$build" -G Ninja -DINGOT_FUZZ=ON -DPython_EXECUTABLE="$PWD/.venv/bin/python" >/dev/null
-ninja -C "$build" onnx_fuzz ir_fuzz | tail -n 1
+ninja -C "$build" onnx_fuzz ir_fuzz convert_fuzz | tail -n 1
 mkdir -p "$build/crashes"
-[[ -d "$build/seeds/ir" ]] || .venv/bin/python tests/fuzz/seeds.py "$build/seeds"
+[[ -d "$build/seeds/convert" ]] || .venv/bin/python tests/fuzz/seeds.py "$build/seeds"
 [[ -d "$build/seeds/bad" ]] || .venv/bin/python tests/conformance/bad_models.py "$build/seeds/bad"
 fuzz() { # NAME WHAT ARGUMENTS...: runs NAME_fuzz and shows what it found
   local name="$1" log="$build/$2.log"
@@ -21,7 +21,7 @@ fuzz() { # NAME WHAT ARGUMENTS...: runs NAME_fuzz and shows what it found
   printf '%s: %s\n' "$name" "$(grep -E 'number_of_executed_units' "$log")"
 }
 fuzz onnx bad -runs=0 "$build/seeds/bad"
-for name in onnx ir; do
+for name in onnx ir convert; do
   mkdir -p "$build/found/$name"
   fuzz "$name" "$name" -max_total_time="$seconds" -max_len=8192 "$build/found/$name" "$build/seeds/$name"
 done

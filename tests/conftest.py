@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +116,12 @@ def cli(*arguments: str | Path, cwd: Path | None = None, timeout: float = 120, *
         timeout=timeout,
     )
     return Finished(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def in_threads(count: int, work: Callable[[int], None]) -> None:
+    """work(0), work(1), ... at the same time; what any of them raises, this raises."""
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(work, range(count)))
 
 
 def run_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import threading
 import timeit
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from conftest import make_model, mlp, run_mlp
+from conftest import in_threads, make_model, mlp, run_mlp
 from onnx import TensorProto, helper
 
 import ingot
@@ -266,11 +265,7 @@ def test_many_threads_share_one_graph(mlp_path: Path) -> None:
             if not np.allclose(graph.inference([batches[k]])["y"], expected[k], rtol=1e-5, atol=1e-6):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(4, work)
     assert not wrong
 
 

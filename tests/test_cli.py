@@ -34,6 +34,7 @@ def test_version_says_what_and_why() -> None:
     assert said["threads"] >= 1
     assert said["threads_reason"]
     assert json.loads(cli("version", "--json", INGOT_NUM_THREADS="1").out)["threads"] == 1
+    assert cli("--version").out == f"ingot {said['ingot']}\n"
 
 
 def test_version_lists_operators_and_fusions() -> None:

@@ -149,6 +149,31 @@ def test_a_branch_that_does_not_fit_the_shapes_matters_only_if_taken(tmp_path: P
         compiled.inference([np.array(False), X.reshape(1, 6)])
 
 
+def test_a_branch_whose_expansion_does_not_fit_matters_only_if_taken(tmp_path: Path) -> None:
+    """Einsum has no kernel: without its expansion the branch cannot be compiled."""
+    wrong = [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("Einsum", ["a", "x"], ["t"], equation="ijk,jk->i")]
+    g = graph(
+        [
+            helper.make_node(
+                "If",
+                ["c"],
+                ["z"],
+                then_branch=graph(wrong, [], [value("t", F, None)]),
+                else_branch=graph([helper.make_node("Neg", ["x"], ["n"])], [], [value("n", F, None)]),
+            )
+        ],
+        [value("c", B, []), value("x", F, [2, 3])],
+        [value("z", F, None)],
+    )
+    path = save(tmp_path, g)
+    for out in all_ways(path, tmp_path, {"c": np.array(False), "x": X}):
+        np.testing.assert_array_equal(out["z"], -X)
+    for way in (path, tmp_path / "ir", tmp_path / "model.so"):
+        compiled = ingot.load(way) if way != path else ingot.compile(path)
+        with pytest.raises(ingot.InvalidModelError, match=r"Einsum.*ijk"):
+            compiled.inference([np.array(True), X])
+
+
 def test_what_follows_data_sized_results_is_planned_again(tmp_path: Path) -> None:
     g = graph(
         [

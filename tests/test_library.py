@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import pytest
-from conftest import ROOT, cli, make_model, mlp, run_mlp
+from conftest import ROOT, cli, in_threads, make_model, mlp, run_mlp
 from onnx import TensorProto, helper
 
 import ingot
@@ -133,11 +132,7 @@ def test_library_from_many_threads(library: Path) -> None:
             if not np.allclose(graph.inference([batches[k]])["y"], expected[k], rtol=1e-5, atol=1e-6):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(4, work)
     assert not wrong
 
 

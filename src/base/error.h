@@ -1,9 +1,6 @@
 // The one error type: what failed, where, what was expected and found, and what to do about it.
 // Thrown inside C++; turned into a status and a text at the C ABI and into typed exceptions in Python.
 #pragma once
-#ifndef FMT_HEADER_ONLY
-#define FMT_HEADER_ONLY
-#endif
 #include <fmt/format.h>
 
 #include <exception>

@@ -1,8 +1,5 @@
 #include "base/hash.h"
 
-#ifndef FMT_HEADER_ONLY
-#define FMT_HEADER_ONLY
-#endif
 #include <fmt/format.h>
 
 #define XXH_INLINE_ALL

@@ -96,27 +96,23 @@ void bench(const Options& o) {
 
 }  // namespace
 
-void add_bench(CLI::App& app) {
-  auto* command = app.add_subcommand("bench", "Measure how long a run takes");
+void add_bench(Command& app) {
+  Command command = app.subcommand("bench", "Measure how long a run takes");
   auto options = std::make_shared<Options>();
-  options->model.add_to(*command);
-  options->inputs.add_to(*command);
-  command->add_option("--threads", options->threads, "one or more numbers: 1,2")
-      ->delimiter(',')
-      ->check(CLI::Range(0, 1024))
-      ->default_str("0");
-  command->add_option("--warmup", options->warmup, "runs before measuring")
-      ->check(CLI::Range(1, 1000000))
-      ->default_str("3");
-  command->add_option("--repeat", options->repeat, "runs to measure (default: as many as fit --seconds)")
-      ->check(CLI::Range(1, 100000000));
-  command->add_option("--seconds", options->seconds, "how long to measure")
-      ->check(CLI::Range(0.0, 86400.0))
-      ->default_str("2");
-  command->add_flag("--dynamic", options->dynamic, "keep dims free that --shape would fix when compiling");
-  command->add_flag("--peak", options->peak, "measure the fp32 FMA peak of a core too");
-  command->add_flag("--json", options->json, "print JSON");
-  command->callback([options] { bench(*options); });
+  options->model.add_to(command);
+  options->inputs.add_to(command);
+  command.option("--threads", options->threads, "one or more numbers: 1,2")
+      .separated_by(',')
+      .between(0, 1024)
+      .shown_default("0");
+  command.option("--warmup", options->warmup, "runs before measuring").between(1, 1000000).shown_default("3");
+  command.option("--repeat", options->repeat, "runs to measure (default: as many as fit --seconds)")
+      .between(1, 100000000);
+  command.option("--seconds", options->seconds, "how long to measure").between(0.0, 86400.0).shown_default("2");
+  command.flag("--dynamic", options->dynamic, "keep dims free that --shape would fix when compiling");
+  command.flag("--peak", options->peak, "measure the fp32 FMA peak of a core too");
+  command.flag("--json", options->json, "print JSON");
+  command.callback([options] { bench(*options); });
 }
 
 }  // namespace ingot

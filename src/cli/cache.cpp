@@ -84,17 +84,17 @@ void verify_all(const Options& o) {
 
 }  // namespace
 
-void add_cache(CLI::App& app) {
-  auto* command = app.add_subcommand("cache", "List, empty or verify the disk cache of compiled code");
-  command->require_subcommand(1);
+void add_cache(Command& app) {
+  Command command = app.subcommand("cache", "List, empty or verify the disk cache of compiled code");
+  command.needs_subcommand();
   auto options = std::make_shared<Options>();
   auto add = [&](const char* name, const char* what, void (*run)(const Options&)) {
-    auto* sub = command->add_subcommand(name, what);
-    sub->add_option("--dir", options->folder, "the cache's folder, if not the usual one");
-    sub->callback([options, run] { run(*options); });
+    Command sub = command.subcommand(name, what);
+    sub.option("--dir", options->folder, "the cache's folder, if not the usual one");
+    sub.callback([options, run] { run(*options); });
     return sub;
   };
-  add("list", "what is in it, used last first", list)->add_flag("--json", options->json, "print JSON");
+  add("list", "what is in it, used last first", list).flag("--json", options->json, "print JSON");
   add("clear", "remove all entries", clear);
   add("verify", "check every entry's checksum; damaged ones are named on stdout and removed", verify_all);
 }

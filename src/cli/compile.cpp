@@ -84,13 +84,13 @@ void compile(const Options& o) {
 
 }  // namespace
 
-void add_compile(CLI::App& app) {
-  auto* command = app.add_subcommand("compile", "Compile a model to Engine IR (a folder) or to a library (model.so)");
+void add_compile(Command& app) {
+  Command command = app.subcommand("compile", "Compile a model to Engine IR (a folder) or to a library (model.so)");
   auto options = std::make_shared<Options>();
-  options->model.add_to(*command);
-  command->add_option("-o,--output", options->output, "a folder for Engine IR, model.so, or model.onnx (simplified)");
-  command->add_flag("--explain", options->explain, "say where each fusion matched and what stopped it elsewhere");
-  command->callback([options] { compile(*options); });
+  options->model.add_to(command);
+  command.option("-o,--output", options->output, "a folder for Engine IR, model.so, or model.onnx (simplified)");
+  command.flag("--explain", options->explain, "say where each fusion matched and what stopped it elsewhere");
+  command.callback([options] { compile(*options); });
 }
 
 }  // namespace ingot

@@ -28,25 +28,22 @@ void run(Options o) {
 
 }  // namespace
 
-void add_convert(CLI::App& app) {
-  auto* c = app.add_subcommand("convert", "Write an ONNX model in another opset or another quantized form");
+void add_convert(Command& app) {
+  Command c = app.subcommand("convert", "Write an ONNX model in another opset or another quantized form");
   auto o = std::make_shared<Options>();
-  c->add_option("model", o->model, "an .onnx file")->required();
-  c->add_option("-o,--output", o->output, "converted.onnx")->required();
-  c->add_option("--to", o->convert.to, "qdq, qlinear, float, fp16 or bf16")
-      ->check(CLI::IsMember({"qdq", "qlinear", "float", "fp16", "bf16"}));
-  c->add_option("--opset", o->convert.opset, "version of ai.onnx to write");
-  c->add_option("--bias", o->bias, "int32, fp32 or fp32-trailing")
-      ->check(CLI::IsMember({"int32", "fp32", "fp32-trailing"}));
-  c->add_option("--weight", o->weight, "u8 or s8: the same numbers in the other type")
-      ->check(CLI::IsMember({"u8", "s8"}));
-  c->add_option("--facts", o->convert.facts,
-                "with --to float: the scales and zero points that were taken out, as JSON");
+  c.option("model", o->model, "an .onnx file").required();
+  c.option("-o,--output", o->output, "converted.onnx").required();
+  c.option("--to", o->convert.to, "qdq, qlinear, float, fp16 or bf16")
+      .one_of({"qdq", "qlinear", "float", "fp16", "bf16"});
+  c.option("--opset", o->convert.opset, "version of ai.onnx to write");
+  c.option("--bias", o->bias, "int32, fp32 or fp32-trailing").one_of({"int32", "fp32", "fp32-trailing"});
+  c.option("--weight", o->weight, "u8 or s8: the same numbers in the other type").one_of({"u8", "s8"});
+  c.option("--facts", o->convert.facts, "with --to float: the scales and zero points that were taken out, as JSON");
   bool* keep_io = &o->convert.keep_io;
-  c->add_flag_callback("--narrow-io", [keep_io] { *keep_io = false; }, "with fp16 and bf16: inputs and outputs too");
-  c->add_option("--report", o->report, "what is quantized in which form, as JSON");
-  c->add_flag("--external-data", o->convert.external_data, "weights in a file beside the model");
-  c->callback([o] { run(*o); });
+  c.flag("--narrow-io", [keep_io] { *keep_io = false; }, "with fp16 and bf16: inputs and outputs too");
+  c.option("--report", o->report, "what is quantized in which form, as JSON");
+  c.flag("--external-data", o->convert.external_data, "weights in a file beside the model");
+  c.callback([o] { run(*o); });
 }
 
 }  // namespace ingot

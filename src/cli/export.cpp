@@ -54,11 +54,9 @@ void run(const std::vector<std::string>& given) {
 
 }  // namespace
 
-void add_export(CLI::App& app) {
-  auto* c = app.add_subcommand("export", "Write a PyTorch file (.pt2 or TorchScript) as ONNX: fp32, bf16, fp16, int8");
-  c->prefix_command();
-  c->set_help_flag();  // the help is Python's
-  c->callback([c] { run(c->remaining()); });
+void add_export(Command& app) {
+  Command c = app.subcommand("export", "Write a PyTorch file (.pt2 or TorchScript) as ONNX: fp32, bf16, fp16, int8");
+  c.callback_with_words(run);  // the options and the help are Python's
 }
 
 }  // namespace ingot

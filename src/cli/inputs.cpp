@@ -113,10 +113,10 @@ std::vector<int64_t> shape_for(const Port& port, const std::map<std::string, std
 
 }  // namespace
 
-void InputOptions::add_to(CLI::App& app) {
-  app.add_option("--input", files, "data.npy (inputs in order), name=data.npy, or data.npz")->type_name("FILE");
-  app.add_flag("--random", random, "random inputs: normal floats, integers 0 and 1");
-  app.add_option("--seed", seed, "of the random inputs")->default_str("0");
+void InputOptions::add_to(Command& app) {
+  app.option("--input", files, "data.npy (inputs in order), name=data.npy, or data.npz").value_name("FILE");
+  app.flag("--random", random, "random inputs: normal floats, integers 0 and 1");
+  app.option("--seed", seed, "of the random inputs").shown_default("0");
 }
 
 std::vector<Array> InputOptions::read(const std::vector<Port>& ports,

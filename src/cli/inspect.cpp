@@ -115,15 +115,15 @@ void inspect(const Options& o) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app) {
-  auto* command = app.add_subcommand("inspect", "Show signature, operators, fusions and memory of a model");
+void add_inspect(Command& app) {
+  Command command = app.subcommand("inspect", "Show signature, operators, fusions and memory of a model");
   auto options = std::make_shared<Options>();
-  options->model.add_to(*command);
-  command->add_flag("--memory", options->memory, "run once on random data (see --shape) to know the arena's size");
-  command->add_flag("--json", options->json, "print JSON");
-  command->add_flag("--yaml", options->yaml, "print the graph as Engine IR text")->excludes("--json");
-  command->add_option("--html", options->html, "write a page to this file");
-  command->callback([options] { inspect(*options); });
+  options->model.add_to(command);
+  command.flag("--memory", options->memory, "run once on random data (see --shape) to know the arena's size");
+  command.flag("--json", options->json, "print JSON");
+  command.flag("--yaml", options->yaml, "print the graph as Engine IR text").excludes("--json");
+  command.option("--html", options->html, "write a page to this file");
+  command.callback([options] { inspect(*options); });
 }
 
 }  // namespace ingot

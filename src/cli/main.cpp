@@ -11,32 +11,21 @@
 
 namespace {
 
+constexpr const char* kAbout = "Ingot turns models into small, fast, self-contained CPU programs.";
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 internal error, 2 wrong usage, 3 invalid model, 4 not supported, 5 invalid input,\n"
     "6 a file cannot be read or written.";
 
-int run(int argc, char** argv) {
-  CLI::App app("Ingot turns models into small, fast, self-contained CPU programs.", "ingot");
-  app.require_subcommand(1);
-  app.footer(kFooter);
-  app.set_help_all_flag("--help-all", "the options of all commands");
-  ingot::add_compile(app);
-  ingot::add_run(app);
-  ingot::add_bench(app);
-  ingot::add_inspect(app);
-  ingot::add_quantize(app);
-  ingot::add_convert(app);
-  ingot::add_export(app);
-  ingot::add_cache(app);
-  ingot::add_version(app);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help
-    ingot::print_error(e.what(), "ingot --help-all lists the commands and their options");
-    return 2;
-  }
-  return 0;
+void declare(ingot::Command& program) {
+  ingot::add_compile(program);
+  ingot::add_run(program);
+  ingot::add_bench(program);
+  ingot::add_inspect(program);
+  ingot::add_quantize(program);
+  ingot::add_convert(program);
+  ingot::add_export(program);
+  ingot::add_cache(program);
+  ingot::add_version(program);
 }
 
 }  // namespace
@@ -44,7 +33,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    return run(argc, argv);
+    return ingot::run_command_line(argc, argv, kAbout, kFooter, declare);
   } catch (const ingot::Error& e) {
     const char* general = e.kind() == ingot::ErrorKind::Internal
                               ? "this is a fault of Ingot: please report it with the model"

@@ -38,15 +38,13 @@ std::pair<std::string, std::vector<int64_t>> parse_shape(const std::string& text
 
 }  // namespace
 
-void ModelOptions::add_to(CLI::App& app) {
-  app.add_option("model", path, "an .onnx file, an IR folder or a model.so")->required();
-  app.add_option("-O", opt_level, "0: as written, no fusions; 3: everything")
-      ->check(CLI::Range(0, 3))
-      ->default_str("3");
-  app.add_option("--march", march, "native, " + level_names())->default_str("native");
-  app.add_option("--pattern", patterns, "switch a fusion: name=off")->type_name("NAME=on|off");
-  app.add_option("--autocast", autocast, "lower precision: bf16, fp16, int8, int8-weights or int4-weights");
-  app.add_option("--shape", shapes, "the shape of an input: name:1x128")->type_name("NAME:DIMS");
+void ModelOptions::add_to(Command& app) {
+  app.option("model", path, "an .onnx file, an IR folder or a model.so").required();
+  app.option("-O", opt_level, "0: as written, no fusions; 3: everything").between(0, 3).shown_default("3");
+  app.option("--march", march, "native, " + level_names()).shown_default("native");
+  app.option("--pattern", patterns, "switch a fusion: name=off").value_name("NAME=on|off");
+  app.option("--autocast", autocast, "lower precision: bf16, fp16, int8, int8-weights or int4-weights");
+  app.option("--shape", shapes, "the shape of an input: name:1x128").value_name("NAME:DIMS");
 }
 
 CompileOptions ModelOptions::compile_options() const {

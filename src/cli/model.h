@@ -1,12 +1,12 @@
 // A model named on the command line, whatever it is: an .onnx file, an IR folder or a model.so.
 #pragma once
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/command.h"
 #include "cli/npy.h"
 #include "compiler/compiler.h"
 #include "compiler/library.h"
@@ -22,7 +22,7 @@ struct ModelOptions {
   std::vector<std::string> shapes;    // input:1x128
   std::string autocast;               // a precision of passes/autocast.h; "": as it is
 
-  void add_to(CLI::App&);
+  void add_to(Command&);
   CompileOptions compile_options() const;
   std::map<std::string, std::vector<int64_t>> parsed_shapes() const;
 };
@@ -72,7 +72,7 @@ struct InputOptions {
   bool random = false;
   uint64_t seed = 0;
 
-  void add_to(CLI::App&);
+  void add_to(Command&);
   // One array per input, in order. Symbolic dims of random inputs are taken from `shapes`, otherwise 1.
   std::vector<Array> read(const std::vector<Port>& ports,
                           const std::map<std::string, std::vector<int64_t>>& shapes) const;

@@ -117,52 +117,49 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_quantize(CLI::App& app) {
-  auto* c = app.add_subcommand("quantize", "Quantize an ONNX model to 8 bits");
+void add_quantize(Command& app) {
+  Command c = app.subcommand("quantize", "Quantize an ONNX model to 8 bits");
   auto o = std::make_shared<Options>();
-  c->add_option("model", o->model, "an .onnx file")->required();
-  c->add_option("-o,--output", o->output, "int8.onnx, or a folder with --format ir")->required();
-  auto* how = c->add_option_group("mode");
-  how->add_flag("--static", o->is_static, "scales of activations from calibration data");
-  how->add_flag("--dynamic", o->is_dynamic, "scales of activations measured at run time");
-  how->add_option("--weight-only", o->weight_only, "weights of MatMul and Gemm only")
-      ->check(CLI::IsMember({"int8", "int4"}));
-  how->add_option("--facts", o->facts, "scales and zero points from a JSON file");
-  how->require_option(0, 1);
-  c->add_option("--calib", o->calib, "a folder of .npz or .npy samples, or one .npz with a sample axis in front");
-  c->add_option("--samples", o->samples, "take that many samples at most");
-  c->add_option("--format", o->format, "qdq, qlinear (integer operators) or ir")
-      ->check(CLI::IsMember({"qdq", "qlinear", "ir"}));
+  c.option("model", o->model, "an .onnx file").required();
+  c.option("-o,--output", o->output, "int8.onnx, or a folder with --format ir").required();
+  Command how = c.alternatives("mode");
+  how.flag("--static", o->is_static, "scales of activations from calibration data");
+  how.flag("--dynamic", o->is_dynamic, "scales of activations measured at run time");
+  how.option("--weight-only", o->weight_only, "weights of MatMul and Gemm only").one_of({"int8", "int4"});
+  how.option("--facts", o->facts, "scales and zero points from a JSON file");
+  c.option("--calib", o->calib, "a folder of .npz or .npy samples, or one .npz with a sample axis in front");
+  c.option("--samples", o->samples, "take that many samples at most");
+  c.option("--format", o->format, "qdq, qlinear (integer operators) or ir").one_of({"qdq", "qlinear", "ir"});
   bool* per_tensor = &o->per_tensor;
-  c->add_flag("--per-tensor", *per_tensor, "one scale for each weight");
-  c->add_flag_callback("--per-channel", [per_tensor] { *per_tensor = false; }, "one for each output channel (default)");
-  c->add_option("--activation", o->activation, "u8 or s8")->check(CLI::IsMember({"u8", "s8"}))->default_str("u8");
-  c->add_option("--weight", o->weight, "u8 or s8")->check(CLI::IsMember({"u8", "s8"}))->default_str("s8");
-  c->add_option("--block", o->block, "elements that share a scale, with --weight-only")->check(CLI::PositiveNumber);
-  c->add_option("--method", o->method, "minmax, percentile, entropy or mse")
-      ->check(CLI::IsMember({"minmax", "percentile", "entropy", "mse"}))
-      ->default_str("minmax");
-  c->add_option("--percentile", o->percentile, "how much of the values the range holds")->default_str("99.99");
-  c->add_flag("--symmetric", o->symmetric, "activations with the zero point in the middle");
-  c->add_flag("--reduce-range", o->reduce_range, "weights of 7 bits");
-  c->add_option("--bias", o->bias, "int32, fp32 or fp32-trailing")
-      ->check(CLI::IsMember({"int32", "fp32", "fp32-trailing"}))
-      ->default_str("int32");
-  c->add_flag("--bias-correction", o->bias_correction, "subtract the average error of each channel from the bias");
-  c->add_option("--smooth-quant", o->smooth_quant, "share outliers of activations with weights: auto, off, or alpha")
-      ->type_name("ALPHA")
-      ->default_str("auto");
-  c->add_option("--mixed-precision", o->mixed_precision,
-                "leave the noisiest layers in fp32 until outputs reach this SNR in dB");
-  c->add_option("--op-types", o->op_types, "quantize only these operators: MatMul,Conv");
-  c->add_option("--exclude-op-types", o->exclude_op_types, "not these operators");
-  c->add_option("--nodes", o->nodes, "quantize only these nodes; * and ? match any text");
-  c->add_option("--exclude-nodes", o->exclude_nodes, "not these nodes");
-  c->add_option("--report", o->report, "the report as JSON");
-  c->add_flag("--quiet", o->quiet, "no report on stdout");
-  c->add_option("--opset", o->opset, "version of ai.onnx to write");
-  c->add_flag("--external-data", o->external_data, "weights in a file beside the model");
-  c->callback([o] { run(*o); });
+  c.flag("--per-tensor", *per_tensor, "one scale for each weight");
+  c.flag("--per-channel", [per_tensor] { *per_tensor = false; }, "one for each output channel (default)");
+  c.option("--activation", o->activation, "u8 or s8").one_of({"u8", "s8"}).shown_default("u8");
+  c.option("--weight", o->weight, "u8 or s8").one_of({"u8", "s8"}).shown_default("s8");
+  c.option("--block", o->block, "elements that share a scale, with --weight-only").positive();
+  c.option("--method", o->method, "minmax, percentile, entropy or mse")
+      .one_of({"minmax", "percentile", "entropy", "mse"})
+      .shown_default("minmax");
+  c.option("--percentile", o->percentile, "how much of the values the range holds").shown_default("99.99");
+  c.flag("--symmetric", o->symmetric, "activations with the zero point in the middle");
+  c.flag("--reduce-range", o->reduce_range, "weights of 7 bits");
+  c.option("--bias", o->bias, "int32, fp32 or fp32-trailing")
+      .one_of({"int32", "fp32", "fp32-trailing"})
+      .shown_default("int32");
+  c.flag("--bias-correction", o->bias_correction, "subtract the average error of each channel from the bias");
+  c.option("--smooth-quant", o->smooth_quant, "share outliers of activations with weights: auto, off, or alpha")
+      .value_name("ALPHA")
+      .shown_default("auto");
+  c.option("--mixed-precision", o->mixed_precision,
+           "leave the noisiest layers in fp32 until outputs reach this SNR in dB");
+  c.option("--op-types", o->op_types, "quantize only these operators: MatMul,Conv");
+  c.option("--exclude-op-types", o->exclude_op_types, "not these operators");
+  c.option("--nodes", o->nodes, "quantize only these nodes; * and ? match any text");
+  c.option("--exclude-nodes", o->exclude_nodes, "not these nodes");
+  c.option("--report", o->report, "the report as JSON");
+  c.flag("--quiet", o->quiet, "no report on stdout");
+  c.option("--opset", o->opset, "version of ai.onnx to write");
+  c.flag("--external-data", o->external_data, "weights in a file beside the model");
+  c.callback([o] { run(*o); });
 }
 
 }  // namespace ingot

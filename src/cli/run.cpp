@@ -81,16 +81,14 @@ void run(const Options& o) {
 
 }  // namespace
 
-void add_run(CLI::App& app) {
-  auto* command = app.add_subcommand("run", "Run a model once");
+void add_run(Command& app) {
+  Command command = app.subcommand("run", "Run a model once");
   auto options = std::make_shared<Options>();
-  options->model.add_to(*command);
-  options->inputs.add_to(*command);
-  command->add_option("--output", options->output, "out.npz, or out.npy for one output; a summary when left out");
-  command->add_option("--threads", options->threads, "0: what the process may use")
-      ->check(CLI::Range(0, 1024))
-      ->default_str("0");
-  command->callback([options] { run(*options); });
+  options->model.add_to(command);
+  options->inputs.add_to(command);
+  command.option("--output", options->output, "out.npz, or out.npy for one output; a summary when left out");
+  command.option("--threads", options->threads, "0: what the process may use").between(0, 1024).shown_default("0");
+  command.callback([options] { run(*options); });
 }
 
 }  // namespace ingot

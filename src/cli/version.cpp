@@ -54,13 +54,13 @@ void version(const Options& o) {
 
 }  // namespace
 
-void add_version(CLI::App& app) {
-  auto* command = app.add_subcommand("version", "Show the version, LLVM, the CPU's level and the threads used");
+void add_version(Command& app) {
+  Command command = app.subcommand("version", "Show the version, LLVM, the CPU's level and the threads used");
   auto options = std::make_shared<Options>();
-  command->add_flag("--json", options->json, "print JSON");
-  command->add_flag("--operators", options->operators, "list the operators there are");
-  command->add_flag("--fusions", options->fusions, "list the fusions that --pattern switches");
-  command->callback([options] { version(*options); });
+  command.flag("--json", options->json, "print JSON");
+  command.flag("--operators", options->operators, "list the operators there are");
+  command.flag("--fusions", options->fusions, "list the fusions that --pattern switches");
+  command.callback([options] { version(*options); });
 }
 
 }  // namespace ingot

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMaxInline = 16;  // elements
 
-std::string quoted(std::string_view s) {
+std::string in_quotes(std::string_view s) {
   std::string out = "\"";
   for (char c : s) {
     const auto byte = static_cast<unsigned char>(c);
@@ -90,11 +90,11 @@ std::string name_text(std::string_view s) {
   };
   const bool simple = !s.empty() && std::all_of(s.begin(), s.end(), plain) && !(s[0] >= '0' && s[0] <= '9') &&
                       s[0] != '.' && s[0] != '-' && !reserved(s);
-  return simple ? std::string(s) : quoted(s);
+  return simple ? std::string(s) : in_quotes(s);
 }
 
 std::string string_text(std::string_view s) {
-  if (is_utf8(s)) return quoted(s);
+  if (is_utf8(s)) return in_quotes(s);
   std::string out = "{bytes: \"";
   for (char c : s) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
   return out + "\"}";
@@ -106,9 +106,9 @@ std::string float_text(float value) { return shortest(value); }
 std::string dim_text(const Dim& d) {
   const std::string text = d.str();
   if (d.is_const()) return text;
-  if (d.is_unknown()) return quoted("?");
+  if (d.is_unknown()) return in_quotes("?");
   if (auto back = parse_dim(text); text != "?" && back && *back == d) return name_text(text);
-  return "{symbol: " + quoted(text) + "}";
+  return "{symbol: " + in_quotes(text) + "}";
 }
 
 std::string names_text(const std::vector<std::string>& names) {

@@ -21,6 +21,25 @@ bool has_expandable(const Graph& g) {
   });
 }
 
+void say_when_run(Graph& body, const std::string& what) {
+  Node raise{.op = "Raise", .domain = "ingot", .name = body.name, .attrs = {{"message", what}}};
+  for (const Node& n : body.nodes)
+    for (TensorId t : n.outputs)
+      if (std::find(body.outputs.begin(), body.outputs.end(), t) != body.outputs.end()) raise.outputs.push_back(t);
+  body.nodes = {std::move(raise)};
+  remove_dead(body);
+}
+
+// Left as it is (in_body), a branch that makes no sense could not be compiled: only the expansion of its nodes can.
+void expand_body(const Node& node, Graph& body) {
+  try {
+    expand(body);
+  } catch (const Error& e) {
+    if (!node.is("If") || e.kind() != ErrorKind::InvalidModel) throw;
+    say_when_run(body, e.message());
+  }
+}
+
 }  // namespace
 
 const ExpansionRegistry& ExpansionRegistry::get() {
@@ -48,11 +67,18 @@ GraphExpansion::GraphExpansion(Graph& graph, const NodeChoice* choice) : graph_(
 }
 
 void GraphExpansion::run() {
-  todo_ = std::move(graph_.nodes);
-  done_.reserve(todo_.size());
-  for (const Node& node : todo_) add(node, done_);
+  auto give_back = [&] {
+    for (size_t i = 0; i < known_.size(); i++) graph_.tensors[i].info = std::move(known_[i]);
+  };
+  done_.reserve(graph_.nodes.size());
+  try {
+    for (const Node& node : graph_.nodes) add(node, done_);
+  } catch (...) {
+    give_back();
+    throw;
+  }
+  give_back();
   graph_.nodes = std::move(done_);
-  for (size_t i = 0; i < known_.size(); i++) graph_.tensors[i].info = std::move(known_[i]);
   if (expanded_) remove_dead(graph_);
 }
 
@@ -95,8 +121,10 @@ void GraphExpansion::enter_subgraphs(const Node& node) {
     bind_body(node, **sub, known_);
     if (choice_)
       GraphExpansion(**sub, choice_).run();
+    else if (has_expandable(**sub))
+      expand_body(node, **sub);
     else
-      in_body(node, [&] { has_expandable(**sub) ? expand(**sub) : infer_shapes(**sub); });
+      in_body(node, [&] { infer_shapes(**sub); });
   }
 }
 
@@ -112,7 +140,7 @@ TensorId GraphExpansion::new_tensor(const std::string& wish, TensorInfo type) {
 std::string GraphExpansion::node_name(const std::string& wish) {
   if (!node_names_) {
     node_names_.emplace();
-    for (const Node& n : todo_) node_names_->take(n.name);
+    for (const Node& n : graph_.nodes) node_names_->take(n.name);
   }
   return node_names_->make(wish);
 }

@@ -21,6 +21,7 @@ class NodeChoice {
 class GraphExpansion {
  public:
   explicit GraphExpansion(Graph&, const NodeChoice* = nullptr);
+  // Once. The graph keeps its nodes when it throws.
   void run();
 
  private:
@@ -39,7 +40,7 @@ class GraphExpansion {
   std::vector<TensorInfo> known_;  // by tensor, while the walk lasts
   bool expanded_ = false;
   std::optional<UniqueNames> tensor_names_, node_names_;  // made when first needed: most graphs expand nothing
-  std::vector<Node> todo_, done_;
+  std::vector<Node> done_;
 };
 
 }  // namespace ingot

@@ -75,13 +75,7 @@ std::string fuse(Editor& e, Handle h) {
   } else if (!epilogue.operands.empty()) {
     fused.inputs.push_back(kNoTensor);
   }
-  fused.inputs.insert(fused.inputs.end(), epilogue.operands.begin(), epilogue.operands.end());
-  fused.outputs = {epilogue.result};
-  if (!epilogue.expr.empty()) fused.attrs["epilogue"] = epilogue.expr;
-  epilogue.nodes.insert(epilogue.nodes.begin(), h);
-  fused.origins = joined_origins(e, epilogue.nodes);
-  for (Handle gone : epilogue.nodes) e.erase(gone);
-  e.add(std::move(fused));
+  replace_with_epilogue(e, h, std::move(fused), epilogue);
   return "";
 }
 
@@ -91,14 +85,7 @@ bool is_plain_conv(const Node& n) {
   return n.domain.empty() || (n.domain == "ingot" && !n.has("epilogue"));
 }
 
-void run(Editor& e, const Explain& explain) {
-  for (Handle h = e.size(); h-- > 0;) {
-    if (!e.alive(h) || !is_plain_conv(e.node(h))) continue;
-    const std::string label = e.node(h).label();
-    std::string why = fuse(e, h);
-    if (explain) explain(label, why.empty() ? "matched" : why);
-  }
-}
+void run(Editor& e, const Explain& explain) { fuse_each(e, explain, is_plain_conv, fuse); }
 
 }  // namespace
 

@@ -85,15 +85,9 @@ std::string fuse(Editor& e, Handle h) {
   Node fused{.op = integer ? n.op : "MatMul", .domain = "ingot", .name = n.name, .inputs = {o.a, o.b}};
   if (ours) fused.attrs = n.attrs;
   if (integer || n.get_int("quantized", 0)) fused.inputs = {o.a, o.b, operand_or_none(n, 2), operand_or_none(n, 3)};
-  fused.inputs.insert(fused.inputs.end(), epilogue.operands.begin(), epilogue.operands.end());
-  fused.outputs = {epilogue.result};
   fused.attrs["transB"] = int64_t{o.trans_b};
   if (!integer) fused.attrs["transA"] = int64_t{o.trans_a};
-  if (!epilogue.expr.empty()) fused.attrs["epilogue"] = epilogue.expr;
-  epilogue.nodes.insert(epilogue.nodes.begin(), h);
-  fused.origins = joined_origins(e, epilogue.nodes);
-  for (Handle gone : epilogue.nodes) e.erase(gone);
-  e.add(std::move(fused));
+  replace_with_epilogue(e, h, std::move(fused), epilogue);
   return "";
 }
 
@@ -102,14 +96,7 @@ bool is_product(const Node& n) {
   return n.is("MatMul") || n.is("Gemm") || n.is("MatMulInteger") || (n.is("MatMul", "ingot") && !n.has("epilogue"));
 }
 
-void run(Editor& e, const Explain& explain) {
-  for (Handle h = e.size(); h-- > 0;) {
-    if (!e.alive(h) || !is_product(e.node(h))) continue;
-    const std::string label = e.node(h).label();
-    std::string why = fuse(e, h);
-    if (explain) explain(label, why.empty() ? "matched" : why);
-  }
-}
+void run(Editor& e, const Explain& explain) { fuse_each(e, explain, is_product, fuse); }
 
 }  // namespace
 

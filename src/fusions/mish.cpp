@@ -1,18 +1,12 @@
 // Mish(x) = x tanh(softplus(x)),  softplus(x) = log(1 + exp(x))
 #include "matcher/fusion.h"
-#include "passes/constants.h"
 
 namespace ingot {
 namespace {
 
 using namespace match;
 
-std::string rewrite(Editor& e, const Match& m) {
-  const TensorId in = m.value("x");
-  if (!same_shape(e.info(in), e.info(e.node(m.root).outputs[0]))) return "a constant in it broadcasts x";
-  replace_match(e, m, Node{.op = "Mish", .inputs = {in}});
-  return "";
-}
+std::string rewrite(Editor& e, const Match& m) { return replace_function(e, m, Node{.op = "Mish"}); }
 
 }  // namespace
 

@@ -1,6 +1,5 @@
 // Swish(x) = x sigmoid(alpha x)
 #include "matcher/fusion.h"
-#include "passes/constants.h"
 
 namespace ingot {
 namespace {
@@ -8,11 +7,8 @@ namespace {
 using namespace match;
 
 std::string rewrite(Editor& e, const Match& m) {
-  const TensorId in = m.value("x");
-  if (!same_shape(e.info(in), e.info(e.node(m.root).outputs[0]))) return "a constant in it broadcasts x";
   const double sign = m.numbers.contains("minus_alpha") ? -m.number("minus_alpha") : m.number("alpha");
-  replace_match(e, m, Node{.op = "Swish", .inputs = {in}, .attrs = {{"alpha", static_cast<float>(sign)}}});
-  return "";
+  return replace_function(e, m, Node{.op = "Swish", .attrs = {{"alpha", static_cast<float>(sign)}}});
 }
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "passes/constants.h"
+
 namespace ingot {
 namespace {
 
@@ -74,6 +76,23 @@ Editor::Handle replace_match(Editor& e, const match::Match& m, Node with) {
   for (size_t i = m.nodes.size(); i-- > 0;)
     if (m.nodes[i] != m.root) e.erase(m.nodes[i]);
   return h;
+}
+
+std::string replace_function(Editor& e, const match::Match& m, Node with) {
+  const TensorId x = m.value("x");
+  if (!same_shape(e.info(x), e.info(e.node(m.root).outputs[0]))) return "a constant in it broadcasts x";
+  with.inputs = {x};
+  replace_match(e, m, std::move(with));
+  return "";
+}
+
+void fuse_each(Editor& e, const Explain& explain, bool (*wanted)(const Node&),
+               std::string (*fuse)(Editor&, Editor::Handle)) {
+  for (Editor::Handle h = e.size(); h-- > 0;) {
+    if (!e.alive(h) || !wanted(e.node(h))) continue;
+    const std::string label = e.node(h).label(), why = fuse(e, h);
+    if (explain) explain(label, why.empty() ? "matched" : why);
+  }
 }
 
 }  // namespace ingot

@@ -43,6 +43,10 @@ void run_fusion(Graph&, const Fusion&, const Explain& explain = {});
 
 // Replaces the root of the match; origins are those of all nodes the match stands for, which are erased.
 Editor::Handle replace_match(Editor&, const match::Match&, Node with);
+// The same for a function of the match's "x", unless the result has another shape than x: then why not.
+std::string replace_function(Editor&, const match::Match&, Node with);
+// fuse(h) at every node that is wanted, the last first; it returns "" when done, else why not.
+void fuse_each(Editor&, const Explain&, bool (*wanted)(const Node&), std::string (*fuse)(Editor&, Editor::Handle));
 // Origins of several nodes, in order and without repetition.
 std::vector<std::string> joined_origins(const Editor&, const std::vector<Editor::Handle>&);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "matcher/fusion.h"
 #include "ops/op.h"
 #include "passes/constants.h"
 
@@ -211,6 +212,17 @@ Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, Epilo
     }
   }
   return best;
+}
+
+void replace_with_epilogue(Editor& e, Handle node, Node fused, const Epilogue& epilogue) {
+  std::vector<Handle> nodes = {node};
+  nodes.insert(nodes.end(), epilogue.nodes.begin(), epilogue.nodes.end());
+  fused.inputs.insert(fused.inputs.end(), epilogue.operands.begin(), epilogue.operands.end());
+  fused.outputs = {epilogue.result};
+  if (!epilogue.expr.empty()) fused.attrs["epilogue"] = epilogue.expr;
+  fused.origins = joined_origins(e, nodes);
+  for (Handle gone : nodes) e.erase(gone);
+  e.add(std::move(fused));
 }
 
 bool row_column_operand(const Editor& e, TensorId t, const Shape& out, EpilogueTypes types) {

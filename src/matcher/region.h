@@ -68,6 +68,9 @@ enum class EpilogueTypes { kF32, kAny };
 Epilogue grow_epilogue(const Editor&, TensorId value, RegionExpr region, EpilogueTypes,
                        const std::function<bool(TensorId)>& allowed);
 
+// `fused`, with the operands of the epilogue behind its own, in the place of `node` and the nodes of the epilogue.
+void replace_with_epilogue(Editor&, Editor::Handle node, Node fused, const Epilogue&);
+
 // t broadcasts against the matrix rows of `out` ([..., M, N]) in a way that epilogues read: one element, a vector over
 // the columns, one value per row, or the same shape.
 bool row_column_operand(const Editor&, TensorId t, const Shape& out, EpilogueTypes);

@@ -63,6 +63,24 @@ bool fused_epilogue(const Expr& expr, const Product& p, const std::vector<DenseO
   return true;
 }
 
+// The sizes and strides that every kernel of a product has. Missing dims of the batch are outermost.
+template <class Params>
+void set_matrices(Params& g, const Product& p, const Batch& batch, int64_t m) {
+  g.m = m;
+  g.n = p.n;
+  g.k = p.k;
+  g.a_row = p.a.row;
+  g.a_col = p.a.col;
+  g.b_row = p.b.row;
+  g.b_col = p.b.col;
+  const size_t missing = 3 - batch.dims.size();
+  for (size_t d = 0; d < 3; d++) {
+    g.batch[d] = d < missing ? 1 : batch.dims[d - missing];
+    g.a_batch[d] = d < missing ? 0 : batch.a[d - missing];
+    g.b_batch[d] = d < missing ? 0 : batch.b[d - missing];
+  }
+}
+
 void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, const Expr& expr,
                    const std::vector<DenseOperand>& extras, const std::vector<EpilogueOperand>& operands, Operand out) {
   GemmParams g{};
@@ -76,21 +94,9 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   g.b_zero = p.b_zero;
   g.k_slice = kernel::gemm_k_slice(p.k);
   g.m_blocks = kernel::gemm_m_blocks(m);
-  g.m = m;
-  g.n = p.n;
-  g.k = p.k;
-  g.a_row = p.a.row;
-  g.a_col = p.a.col;
-  g.b_row = p.b.row;
-  g.b_col = p.b.col;
+  set_matrices(g, p, batch, m);
   g.c_row = p.n;
-  for (size_t d = 0; d < 3; d++) {  // missing dims are outermost
-    const size_t missing = 3 - batch.dims.size();
-    g.batch[d] = d < missing ? 1 : batch.dims[d - missing];
-    g.a_batch[d] = d < missing ? 0 : batch.a[d - missing];
-    g.b_batch[d] = d < missing ? 0 : batch.b[d - missing];
-    g.c_batch[d] = d < missing ? 0 : batch.c[d - missing];
-  }
+  std::copy(batch.c.begin(), batch.c.end(), g.c_batch + 3 - batch.c.size());
   g.extras = static_cast<int64_t>(operands.size());
   std::copy(operands.begin(), operands.end(), g.extra);
   Step& s = ctx.step(kernel::ingot_gemm_f32_kernel);
@@ -107,26 +113,12 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
 void emit_matmul_any(LowerContext& ctx, const Product& p, const Batch& batch, int64_t m, Operand out) {
   MatmulAnyParams g{};
   g.dtype = static_cast<int64_t>(p.dtype);
-  g.m = m;
-  g.n = p.n;
-  g.k = p.k;
-  g.a_row = p.a.row;
-  g.a_col = p.a.col;
-  g.b_row = p.b.row;
-  g.b_col = p.b.col;
-  int64_t rows = m;
-  for (size_t d = 0; d < 3; d++) {
-    const size_t missing = 3 - batch.dims.size();
-    g.batch[d] = d < missing ? 1 : batch.dims[d - missing];
-    g.a_batch[d] = d < missing ? 0 : batch.a[d - missing];
-    g.b_batch[d] = d < missing ? 0 : batch.b[d - missing];
-    rows *= g.batch[d];
-  }
+  set_matrices(g, p, batch, m);
   Step& s = ctx.step(ingot_matmul_any_kernel);
   s.operands = {p.a.operand, p.b.operand, out};
   s.params = params_of(g);
   s.structure = 1;
-  s.units = p.n == 0 ? 0 : rows;
+  s.units = p.n == 0 ? 0 : m * g.batch[0] * g.batch[1] * g.batch[2];
   s.grain = grain_for(p.n * p.k * bits(p.dtype) / 8);
 }
 

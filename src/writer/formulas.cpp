@@ -265,7 +265,7 @@ TensorId in_bytes(Expander& e, TensorId t) {
   const int width = bits(type), mask = (1 << width) - 1, half = is_signed(type) ? 1 << (width - 1) : 0;
   std::vector<int8_t> values;
   for (size_t i = 0; i < static_cast<size_t>(c->elements()); i++) {
-    const int bit = static_cast<int>(i) * width % 8;
+    const int bit = static_cast<int>(i * static_cast<size_t>(width) % 8);
     const int v = static_cast<int>(c->bytes[i * static_cast<size_t>(width) / 8]) >> bit & mask;
     values.push_back(static_cast<int8_t>((v ^ half) - half));
   }
@@ -345,7 +345,8 @@ struct Formula {
 bool has_axes_operand(const OlderNode& o) { return o.node.has_input(3) && o.opset < 18; }
 bool has_no_axes(const OlderNode& o) {
   return o.node.get_int("noop_with_empty_axes", 0) &&
-         (!o.node.has_input(1) || (o.operand(1)->shape && o.operand(1)->shape->at(0).is(0)));
+         (!o.node.has_input(1) ||
+          (o.operand(1)->shape && o.operand(1)->shape->size() == 1 && (*o.operand(1)->shape)[0].is(0)));
 }
 bool is_partial(const OlderNode& o) { return o.node.has("start") || o.node.has("end"); }
 bool is_uneven(const OlderNode& o) { return !o.node.has_input(1) && o.node.has("num_outputs"); }

@@ -1,6 +1,7 @@
 // Optimises and runs a graph that came from anywhere. Any Error is a fine answer; a crash is not.
 #pragma once
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
@@ -11,32 +12,41 @@ namespace ingot {
 constexpr int64_t kFreeDim = 3;
 constexpr int64_t kMostElements = 1 << 16;  // of all inputs: what is larger only takes longer
 
+// Small numbers for every input; nothing when there would be too many.
+inline std::optional<std::vector<Value>> sample_inputs(const Graph& graph) {
+  std::vector<Value> inputs;
+  int64_t total = 0;
+  for (TensorId t : graph.inputs) {
+    const TensorInfo& info = graph.info(t);
+    if (!info.shape || info.form != Form::Tensor || info.dtype == DType::String || info.dtype == DType::Undefined)
+      return std::nullopt;
+    std::vector<int64_t> dims;
+    int64_t elements = 1;
+    for (const Dim& d : *info.shape) {
+      dims.push_back(d.is_const() ? d.value() : kFreeDim);
+      if (dims.back() > kMostElements) return std::nullopt;
+      elements *= dims.back();
+      if (elements > kMostElements) return std::nullopt;
+    }
+    if ((total += elements) > kMostElements) return std::nullopt;
+    std::vector<std::byte> bytes(static_cast<size_t>(byte_size(info.dtype, elements)),
+                                 std::byte{is_float(info.dtype) ? uint8_t{0x3f} : uint8_t{1}});
+    if (is_integer(info.dtype) && bits(info.dtype) > 8)  // ones: a loop of 2^56 rounds only takes longer
+      for (size_t i = 0; i < bytes.size(); i++)
+        bytes[i] = std::byte(i % static_cast<size_t>(bits(info.dtype) / 8) == 0);
+    inputs.emplace_back(make_constant(info.dtype, dims, bytes));
+  }
+  return inputs;
+}
+
 inline void run_graph(std::shared_ptr<Graph> graph) {
   CompileOptions options;
   optimise(*graph, options);
   options.opt_level = 0;  // LLVM is not what is tested here
+  const auto values = sample_inputs(*graph);
+  if (!values) return;
   std::vector<TensorView> inputs;
-  std::vector<std::vector<std::byte>> memory;
-  int64_t total = 0;
-  for (TensorId t : graph->inputs) {
-    const TensorInfo& info = graph->info(t);
-    if (!info.shape || info.dtype == DType::String) return;
-    TensorView v{info.dtype, {}, nullptr};
-    int64_t elements = 1;
-    for (const Dim& d : *info.shape) {
-      v.dims.push_back(d.is_const() ? d.value() : kFreeDim);
-      if (v.dims.back() > kMostElements) return;
-      elements *= v.dims.back();
-      if (elements > kMostElements) return;
-    }
-    if ((total += elements) > kMostElements) return;
-    memory.emplace_back(static_cast<size_t>(elements * 8 + 64), std::byte{1});
-    if (is_integer(info.dtype) && bits(info.dtype) > 8)  // ones: a loop of 2^56 rounds only takes longer
-      for (size_t i = 0; i < memory.back().size(); i++)
-        memory.back()[i] = std::byte(i % static_cast<size_t>(bits(info.dtype) / 8) == 0);
-    inputs.push_back(v);
-  }
-  for (size_t i = 0; i < inputs.size(); i++) inputs[i].data = memory[i].data();
+  for (const Value& v : *values) inputs.push_back(view_of(v));
   SessionOptions session_options;
   session_options.threads = 1;
   auto session = make_session(std::move(graph), options, session_options);

@@ -1,0 +1,65 @@
+// Two bytes that say how, and model.onnx: converted or quantized, and what was written read again.
+#include <filesystem>
+
+#include "loader/onnx_loader.h"
+#include "model_file.h"
+#include "quantizer/convert.h"
+#include "quantizer/quantizer.h"
+#include "run_graph.h"
+
+namespace ingot {
+namespace {
+
+constexpr int64_t kOldestOpset = 11;
+constexpr const char* kForms[] = {"", "qdq", "qlinear", "float", "fp16", "bf16"};
+constexpr RangeMethod kMethods[] = {RangeMethod::MinMax, RangeMethod::Percentile, RangeMethod::Entropy,
+                                    RangeMethod::Mse};
+
+void convert_as(const std::string& model, const std::string& output, uint8_t how, int64_t opset) {
+  ConvertOptions options;
+  options.to = kForms[how % std::size(kForms)];
+  options.opset = opset;
+  if (how & 16) options.bias = BiasRecipe::Fp32;
+  if (how & 32) options.weight = DType::U8;
+  options.keep_io = !(how & 64);
+  convert_model(model, output, options);
+}
+
+void quantize_as(const std::string& model, const std::string& output, uint8_t how, int64_t opset) {
+  QuantizeOptions options;
+  options.select.mode = static_cast<QuantizeMode>(how % 3);
+  if (options.select.mode == QuantizeMode::WeightOnly) options.weight = how & 4 ? DType::I4 : DType::I8;
+  options.method = kMethods[how / 4 % std::size(kMethods)];
+  options.bias_correction = how & 16;
+  options.per_channel = how & 32;
+  if (how & 64) options.smooth_alpha = 0.5;
+  options.opset = opset;
+  const auto inputs = sample_inputs(*load_model(model, {}));
+  Samples samples;
+  if (inputs) samples = {2, [&](size_t) { return *inputs; }};
+  quantize_model(model, output, options, samples, [](const std::string&, size_t, size_t) {});
+}
+
+}  // namespace
+}  // namespace ingot
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 2) return 0;
+  static const std::string output =
+      std::filesystem::temp_directory_path() / ("ingot-fuzz-" + std::to_string(getpid()) + ".onnx");
+  const ingot::ModelFile file({data + 2, size - 2});
+  const int64_t opset = ingot::kOldestOpset + data[1] % (ingot::kNewestOpset - ingot::kOldestOpset + 1);
+  bool written = false;
+  try {
+    (data[0] & 128 ? ingot::quantize_as : ingot::convert_as)(file.path(), output, data[0], opset);
+    written = true;
+    ingot::load_model(output, {});
+  } catch (const ingot::Error& e) {  // says what is wrong: all that is asked, unless it is our own file that is wrong
+    if (written) {
+      fprintf(stderr, "ERROR: what was written cannot be read: %s\n", e.what());
+      abort();
+    }
+  }
+  unlink(output.c_str());
+  return 0;
+}
