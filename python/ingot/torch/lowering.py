@@ -33,7 +33,7 @@ def lower(
             compiled = CompiledGraph(graph, kind, weights, options)
             graphs.append(compiled)
             if kind == "inference" and needs_nothing_around(compiled):
-                direct.extend(direct_call(compiled, len(inputs)))
+                direct.extend(direct_call(compiled, inputs))
             return boxed(compiled)
 
         return compile_graph
@@ -96,10 +96,11 @@ def needs_nothing_around(compiled: CompiledGraph) -> bool:
     )
 
 
-def direct_call(compiled: CompiledGraph, count: int) -> list[Callable[..., Any]]:
-    """A function of the module's arguments, as many as said; none if the graph's are others, as when some are one."""
+def direct_call(compiled: CompiledGraph, inputs: Sequence[Any]) -> list[Callable[..., Any]]:
+    """A function of the module's inputs; none if the graph has others: lists taken apart, or two that are one."""
     own = list(torch._guards.TracingContext.get().params_flat or ())
-    if len(own) + count != len(compiled.placeholders):
+    nested = any(isinstance(x, (list, tuple, dict)) for x in inputs)
+    if nested or len(own) + len(inputs) != len(compiled.placeholders):
         return []
 
     def call(*args: Any) -> Any:
