@@ -895,6 +895,20 @@ def test_weights_are_not_turned_before_they_are_packed(pre_dispatch: bool) -> No
     compare(translation.bind(graph)(x, None, None)[0], F.linear(x, weight, bias))
 
 
+def test_batch_normalization_joins_a_linear_layer() -> None:
+    def function(x: Any, w: Any, b: Any, mean: Any, var: Any) -> Any:
+        return F.batch_norm(F.linear(x, w, b), mean, var)
+
+    values = [torch.randn(48, 64), torch.randn(48), torch.randn(48), torch.rand(48) + 0.5]
+    x = torch.randn(5, 64)
+    captured = make_fx(function, tracing_mode="fake")(x, *values)
+    _, *own = captured.graph.find_nodes(op="placeholder")
+    translation = translate(captured.graph, {p.name: v for p, v in zip(own, values, strict=True)})
+    graph = translation.graph()
+    assert [n.op for n in graph.nodes] == ["ingot.MatMul"]
+    compare(translation.bind(graph)(x, *values)[0], function(x, *values))
+
+
 def test_written_file_gives_the_same(tmp_path: Path) -> None:
     def function(x: Any) -> Any:
         return F.scaled_dot_product_attention(x, x, x).softmax(-1), x.shape[2] + 1
