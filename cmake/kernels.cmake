@@ -11,6 +11,7 @@ function(ingot_kernels folder)
   # integers wrap (-fwrapv)
   set(flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -fwrapv -ffp-contract=fast -fno-math-errno -fno-trapping-math
       -fvisibility=hidden -Wall -Wno-psabi -Wno-pass-failed -I${folder}/.. -I${CMAKE_BINARY_DIR}/generated)
+  set(tidy "sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg")
   set(all_bitcode "")
   set(all_objects "")
   foreach(isa ${INGOT_ISA_LEVELS})
@@ -40,7 +41,7 @@ function(ingot_kernels folder)
     add_custom_command(OUTPUT ${linked} DEPENDS ${bitcode} VERBATIM
       COMMAND ${LLVM_BIN}/llvm-link ${bitcode} -o ${linked}.raw
       COMMAND ${LLVM_BIN}/opt ${linked}.raw -o ${linked}
-              "-passes=always-inline,function(sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg),globaldce"
+              "-passes=always-inline,function(${tidy},loop-simplify,lcssa,loop(loop-rotate,loop-unroll-full),${tidy}),globaldce"
       COMMENT "bitcode ${isa}")
     list(APPEND all_bitcode ${linked})
     list(APPEND all_objects ${objects})

@@ -16,7 +16,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import ingot
 import ingot.torch
-from ingot.torch import FallbackWarning
+from ingot.torch import FallbackWarning, lowering
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -354,6 +354,61 @@ def test_results_that_eager_lays_out_otherwise() -> None:
         for a, b in zip(found, expected, strict=True):
             assert a.stride() == b.stride()
             assert a.data_ptr() - found[0].data_ptr() == b.data_ptr() - expected[0].data_ptr()
+
+
+class Scaled(nn.Module):  # type: ignore[misc]
+    """A function of an input and a parameter."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((4,), 2.0))
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x, self.scale)
+
+
+def shared_results(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = torch.relu(x * w)
+    return y, y[0]
+
+
+# What a function does, and whether AOTAutograd's wrappers, which write back and make views, may be left out then.
+AROUND_CALLS: dict[str, tuple[Callable[..., Any], bool]] = {
+    "new tensors": (lambda x, w: (torch.relu(x) * w, x.sum()), True),
+    "a view of an input": (lambda x, w: (x.view(-1), x * w), False),
+    "an input is written": (lambda x, w: torch.relu(x.mul_(w)), False),
+    "results share memory": (shared_results, False),
+    "a node in eager": (lambda x, w: with_fallback(x * w), False),
+}
+
+
+@pytest.mark.parametrize("name", AROUND_CALLS)
+@pytest.mark.parametrize("form", [lambda m: compiled(m), ingot.torch.compile], ids=["dynamo", "wrapper"])
+def test_wrappers_around_calls_are_left_out_where_they_do_nothing(
+    name: str, form: Callable[[nn.Module], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    make = lowering.direct_call
+
+    def noted(*args: Any) -> Any:
+        made.append(make(*args))
+        return made[-1]
+
+    monkeypatch.setattr(lowering, "direct_call", noted)
+    function, left_out = AROUND_CALLS[name]
+    model = Scaled(function).eval()
+    fast = form(model)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        for _ in range(2):
+            x = torch.randn(4, 4)
+            copy = x.clone()
+            same(fast(x), model(copy), 1e-4)
+            same(x, copy)
+        model.scale.mul_(3)
+        same(fast(x), model(copy), 1e-4)
+    assert [len(found) for found in made] == [1] * left_out
 
 
 # Kinds of tensors

@@ -882,18 +882,31 @@ def test_constants_stay_where_they_are() -> None:
     compare(translation.bind(model)(given, None)[0], expected)
 
 
-def test_weights_are_not_turned_before_they_are_packed() -> None:
-    weight = torch.randn(48, 64)
-    captured = make_fx(lambda x, w: F.linear(x, w), tracing_mode="fake", pre_dispatch=True)(
-        torch.randn(2, 3, 64), weight
-    )
-    placeholder = list(captured.graph.find_nodes(op="placeholder"))[1]
-    translation = translate(captured.graph, {placeholder.name: weight})
+@pytest.mark.parametrize("pre_dispatch", [True, False])  # aten.linear, or addmm of matrices between views
+def test_weights_are_not_turned_before_they_are_packed(pre_dispatch: bool) -> None:
+    weight, bias = torch.randn(48, 64), torch.randn(48)
+    captured = make_fx(F.linear, tracing_mode="fake", pre_dispatch=pre_dispatch)(torch.randn(2, 3, 64), weight, bias)
+    _, w, b = captured.graph.find_nodes(op="placeholder")
+    translation = translate(captured.graph, {w.name: weight, b.name: bias})
     graph = translation.graph()
     assert [(n.op, n.attrs["transB"]) for n in graph.nodes] == [("ingot.MatMul", 1)]
-    assert graph.nodes[0].inputs[1] == placeholder.name
+    assert graph.nodes[0].inputs[1] == w.name
     x = torch.randn(2, 3, 64)
-    compare(translation.bind(graph)(x, None)[0], x @ weight.T)
+    compare(translation.bind(graph)(x, None, None)[0], F.linear(x, weight, bias))
+
+
+def test_batch_normalization_joins_a_linear_layer() -> None:
+    def function(x: Any, w: Any, b: Any, mean: Any, var: Any) -> Any:
+        return F.batch_norm(F.linear(x, w, b), mean, var)
+
+    values = [torch.randn(48, 64), torch.randn(48), torch.randn(48), torch.rand(48) + 0.5]
+    x = torch.randn(5, 64)
+    captured = make_fx(function, tracing_mode="fake")(x, *values)
+    _, *own = captured.graph.find_nodes(op="placeholder")
+    translation = translate(captured.graph, {p.name: v for p, v in zip(own, values, strict=True)})
+    graph = translation.graph()
+    assert [n.op for n in graph.nodes] == ["ingot.MatMul"]
+    compare(translation.bind(graph)(x, *values)[0], function(x, *values))
 
 
 def test_written_file_gives_the_same(tmp_path: Path) -> None:

@@ -35,13 +35,24 @@ std::optional<Affine> affine(const Editor& e, const Node& n) {
   return a;
 }
 
-// W with each element multiplied by s of its output channel: channel(i) for element i.
-template <class Channel>
-ConstantPtr scaled(const Constant& w, const Floats& s, Channel channel) {
-  auto from = w.as<float>();
-  Floats out(from.begin(), from.end());
-  for (size_t i = 0; i < out.size(); i++) out[i] *= s[channel(static_cast<int64_t>(i))];
-  return make_constant(DType::F32, w.dims, out);
+// How output channels lie in a weight: [groups, repeats, channels of a group, inner].
+struct ChannelLayout {
+  int64_t groups = 1, repeats = 1, channels = 0, inner = 1;
+};
+
+// W with each element multiplied by s of its output channel.
+ConstantPtr scaled(const Constant& w, const Floats& s, const ChannelLayout& l) {
+  std::byte* room = nullptr;
+  ConstantPtr out = make_constant(DType::F32, w.dims, &room);
+  auto* to = reinterpret_cast<float*>(room);
+  const float* from = w.as<float>().data();
+  for (int64_t g = 0; g < l.groups; g++)
+    for (int64_t r = 0; r < l.repeats; r++)
+      for (int64_t c = 0; c < l.channels; c++) {
+        const float by = s[static_cast<size_t>(g * l.channels + c)];
+        for (int64_t i = 0; i < l.inner; i++) *to++ = *from++ * by;
+      }
+  return out;
 }
 
 // The weight scaled per output channel of the linear node; nullptr when its form does not allow it.
@@ -52,18 +63,16 @@ ConstantPtr scaled_weight(const Node& n, const Constant& w, const Floats& s) {
     for (size_t i = axis; i < w.dims.size(); i++) p *= w.dims[i];
     return p;
   };
-  if (n.is("Conv") && w.dims[0] == channels)
-    return scaled(w, s, [inner = size_from(1)](int64_t i) { return static_cast<size_t>(i / inner); });
+  if (n.is("Conv") && w.dims[0] == channels) return scaled(w, s, {.channels = channels, .inner = size_from(1)});
   if (n.is("ConvTranspose")) {  // W is [C_in, C_out / group, ...], the groups side by side along C_in
-    const int64_t group = n.get_int("group", 1), per_group = w.dims[1], in_per_group = w.dims[0] / group;
-    if (per_group * group != channels || in_per_group == 0) return nullptr;
-    return scaled(w, s, [=, inner = size_from(2), outer = size_from(1)](int64_t i) {
-      return static_cast<size_t>(i / outer / in_per_group * per_group + i / inner % per_group);
-    });
+    const int64_t group = n.get_int("group", 1), per_group = w.dims[1];
+    if (per_group * group != channels || w.dims[0] % group != 0) return nullptr;
+    return scaled(w, s, {group, w.dims[0] / group, per_group, size_from(2)});
   }
   const bool rows = n.is("Gemm") && n.get_int("transB", 0) != 0;  // W is [N, K]
   if ((n.is("Gemm") || n.is("MatMul")) && w.dims.size() == 2 && w.dims[rows ? 0 : 1] == channels)
-    return scaled(w, s, [=, k = w.dims[1]](int64_t i) { return static_cast<size_t>(rows ? i / k : i % channels); });
+    return rows ? scaled(w, s, {.channels = channels, .inner = w.dims[1]})
+                : scaled(w, s, {.repeats = w.dims[0], .channels = channels});
   return nullptr;
 }
 

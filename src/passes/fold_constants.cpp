@@ -46,7 +46,9 @@ bool is_turned_matrix(const Graph& g, const Node& n) {
   return c.dtype == DType::F32 && c.dims.size() == 2 && c.elements() >= kNarrowElements &&
          n.get_ints("perm", {1, 0}) == std::vector<int64_t>{1, 0};
 }
-bool is_product_with(const Node& n, TensorId t) { return n.is("MatMul") && n.inputs[1] == t && n.inputs[0] != t; }
+bool is_product_with(const Node& n, TensorId t) {
+  return (n.is("MatMul") || n.is("Gemm")) && n.inputs[1] == t && std::count(n.inputs.begin(), n.inputs.end(), t) == 1;
+}
 
 // Nodes that widen or turn weights for those that could do so themselves. Of quantized ones
 // passes/expand_quantization.cpp says what becomes of the others.

@@ -75,8 +75,7 @@ TensorId lift_gemm(Editor& e, const Node& n, TensorId x, const Shape& lead) {
   if (n.get_int("transB", 0) != 0) {
     std::vector<int64_t> perm = {1, 0};
     ws = permuted(ws, perm);
-    w = e.is_constant(w) ? e.add_constant(e.graph.tensor(w).name + "/transposed", transposed(e.info(w).constant, perm))
-                         : e.emit(n, "Transpose", {w}, {{"perm", perm}}, e.info(w).dtype, ws);
+    w = e.emit(n, "Transpose", {w}, {{"perm", perm}}, e.info(w).dtype, ws);  // products read W where it lies
   }
   Shape out = lead;
   out.push_back(ws[1]);

@@ -229,6 +229,18 @@ bool meet_through_elementwise(Editor& e, Handle h) {
   return e.replace_uses(y, moved);
 }
 
+// Gemm(A, Transpose(W), C) -> Gemm(A, W, C), transB the other way
+bool into_gemm(Editor& e, Handle h) {
+  const Node& n = e.node(h);
+  const Node* t = e.maker(n.inputs[1], "Transpose");
+  if (!t || transpose_perm(e, *t) != Perm{1, 0}) return false;
+  Node turned = n;
+  turned.inputs[1] = t->inputs[0];
+  turned.attrs["transB"] = int64_t{n.get_int("transB", 0) == 0};
+  e.replace(h, std::move(turned));
+  return true;
+}
+
 constexpr SimplifyRule kRules[] = {
     {"Transpose", no_move},
     {"Transpose", twice},
@@ -236,6 +248,7 @@ constexpr SimplifyRule kRules[] = {
     {"Transpose", around_reshape},
     {"Transpose", meet_through_elementwise},
     {"Reshape", between_reshapes},
+    {"Gemm", into_gemm},
 };
 
 }  // namespace

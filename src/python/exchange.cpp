@@ -37,11 +37,17 @@ const TensorExchange* find_exchange(nb::handle type) {
 }
 
 const TensorExchange& exchange_of(nb::handle type) {
+  // Of the class asked for last, which is kept alive: every call of a compiled model asks.
+  static PyObject* last_type = nullptr;
+  static const TensorExchange* last = nullptr;
+  if (type.ptr() == last_type) return *last;
   const TensorExchange* exchange = find_exchange(type);
   if (!exchange)
     throw Error(ErrorKind::InvalidInput,
                 fmt::format("{} has no __dlpack_c_exchange_api__ of version {}", nb::repr(type).c_str(), kKnownMajor),
                 "give a class of tensors, such as torch.Tensor, or use inference");
+  Py_XSETREF(last_type, nb::borrow(type).release().ptr());
+  last = exchange;
   return *exchange;
 }
 

@@ -26,12 +26,15 @@ def lower(
     """A function that computes what the module does, and the graphs it consists of, which grow by the backward graph
     when it is first needed. The first arguments of the graph, as many as said, are weights; dynamo marks its own."""
     graphs: list[CompiledGraph] = []
+    direct: list[Callable[..., Any]] = []
 
     def compiler(kind: str) -> Callable[..., Any]:
         def compile_graph(graph: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
             weights = constant_arguments(first_weights) if kind == "inference" else []
             compiled = CompiledGraph(graph, kind, weights, options)
             graphs.append(compiled)
+            if kind == "inference" and needs_nothing_around(compiled):
+                direct.extend(direct_call(compiled, inputs))
             return boxed(compiled)
 
         return compile_graph
@@ -43,7 +46,8 @@ def lower(
         decompositions={torch.ops.aten.native_dropout.default: dropout},
     )
     with without_collection(), WholeRecurrences():
-        return compile_all(module, inputs), graphs
+        run = compile_all(module, inputs)
+    return (direct[0] if direct else run), graphs
 
 
 def dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -74,6 +78,47 @@ def boxed(compiled: CompiledGraph) -> Callable[[list[Any]], Any]:
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+# What AOTAutograd's metadata have when it has something to do around each call of a graph: writes to inputs, results
+# that are views, sizes to be marked, tokens of effects, random numbers.
+WORK_AROUND_CALLS = (
+    "num_mutated_inp_runtime_indices",
+    "mutated_graph_handled_indices_seen_by_autograd",
+    "num_outputs_aliased",
+    "num_intermediate_bases",
+    "dynamic_outputs",
+    "tokens",
+    "is_rng_op_functionalized",
+    "num_graphsafe_rng_states",
+)
+
+
+def needs_nothing_around(compiled: CompiledGraph) -> bool:
+    """True for a graph that may be called without AOTAutograd's wrappers, which take longer than a small graph."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is None or compiled.partition.eager or torch._C._is_any_autocast_enabled():
+        return False
+    subclasses = (*metadata.subclass_inp_meta, *metadata.subclass_fw_graph_out_meta)
+    return (
+        not any(getattr(metadata, name, True) for name in WORK_AROUND_CALLS)
+        and metadata.grad_enabled_mutation is None
+        and all(type(about).__name__ == "PlainTensorMeta" for about in subclasses)
+    )
+
+
+def direct_call(compiled: CompiledGraph, inputs: Sequence[Any]) -> list[Callable[..., Any]]:
+    """A function of the module's inputs; none if the graph has others: lists taken apart, or two that are one."""
+    own = list(torch._guards.TracingContext.get().params_flat or ())
+    nested = any(isinstance(x, (list, tuple, dict)) for x in inputs)
+    if nested or len(own) + len(inputs) != len(compiled.placeholders):
+        return []
+
+    def call(*args: Any) -> Any:
+        return compiled([*own, *args])
+
+    return [torch._dynamo.disable(call)]
 
 
 def constant_arguments(first_weights: int) -> list[int]:
