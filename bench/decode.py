@@ -20,12 +20,17 @@ PRECISIONS = ("fp32", "bf16", "int8-weights", "int4-weights", "int8")
 
 
 def streamed_bytes(graph: ingot.Graph) -> int:
-    """Weights that every token reads: all constants but those a Gather picks rows from."""
+    """Weights that every token reads: all constants but those a Gather picks rows from. Scales of blocks, which
+    autocast rounds to halves, are packed as such."""
     text = yaml.safe_load(graph.yaml)
-    tables = {node["input"][0] for node in text["operator"].values() if node["type"] == "Gather"}
-    used = {name for node in text["operator"].values() for name in node["input"] if node["type"] != "Gather"}
-    tables -= used
-    return sum(t["location"][1] for name, t in text["tensors"].items() if "location" in t and name not in tables)
+    nodes = text["operator"].values()
+    tables = {node["input"][0] for node in nodes if node["type"] == "Gather"}
+    used = {name for node in nodes for name in node["input"] if node["type"] != "Gather"}
+    halves = {node["input"][2] for node in nodes if node.get("attr", {}).get("b_block")}
+    read = {name: t["location"][1] for name, t in text["tensors"].items() if "location" in t}
+    return sum(
+        size // (2 if name in halves else 1) for name, size in read.items() if name in used or name not in tables
+    )
 
 
 def decode(threads: int, rounds: int) -> dict[str, Any]:

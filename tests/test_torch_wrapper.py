@@ -278,7 +278,7 @@ def test_forward_that_sets_up_something_once_is_compiled_from_then_on() -> None:
 def test_sizes_that_the_model_fixes_are_captured_anew() -> None:
     """A scripted function sees numbers: what it looks at is no longer free."""
 
-    @torch.jit.script
+    @torch.jit.script  # type: ignore[untyped-decorator]
     def sizes(x: torch.Tensor) -> torch.Tensor:
         return torch.zeros(x.size(0), x.size(1)) + x.size(1)
 
