@@ -26,8 +26,9 @@ from torch.utils import _pytree as pytree
 from torch_models import MODELS, TorchModel
 
 import ingot.torch
+from ingot.errors import first_line
 from ingot.torch.recurrent import WholeRecurrences
-from ingot.torch.report import Report, collect, first_line
+from ingot.torch.report import Report, collect
 from ingot.torch.translate import translate, unsupported
 
 if TYPE_CHECKING:

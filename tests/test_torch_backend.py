@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from conftest import in_threads
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -656,11 +656,7 @@ def test_eight_threads_call_one_model() -> None:
                 if torch.allclose(fast(inputs[i]), expected[i], atol=1e-5):
                     right.append(i)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(8, work)
     assert len(right) == 240
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-import threading
 import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
 import torch
+from conftest import in_threads
 from torch import nn
 
 import ingot
@@ -361,11 +361,7 @@ def test_eight_threads_call_one_model_from_the_start() -> None:
                 if torch.allclose(fast(inputs[i]), model(inputs[i]), atol=1e-5):
                     right.append(i)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    in_threads(8, work)
     assert len(right) == 160
 
 

@@ -36,3 +36,8 @@ class IoError(Error, OSError):
 
 class InternalError(Error):
     """A broken promise of Ingot's own: please report it."""
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, short enough to be part of another message."""
+    return (str(error).strip() or repr(error)).splitlines()[0]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
-from ingot.errors import InvalidInputError, UnsupportedError
+from ingot.errors import InvalidInputError, UnsupportedError, first_line
 from ingot.exporter.reference import ReferenceMode
 from ingot.exporter.weights import unpacked
 
@@ -141,7 +141,7 @@ def capture(
         raise
     except Exception as error:
         raise UnsupportedError(
-            f"{type(model).__name__} cannot be traced: {str(error).strip().splitlines()[0] if str(error) else error!r}",
+            f"{type(model).__name__} cannot be traced: {first_line(error)}",
             "torch.export must be able to run it with example_inputs; see the error above this one",
         ) from error
     dims = dim_names(program, call, axes)

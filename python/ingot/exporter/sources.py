@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from ingot.errors import InvalidInputError, InvalidModelError, IoError, UnsupportedError
+from ingot.errors import InvalidInputError, InvalidModelError, IoError, UnsupportedError, first_line
 from ingot.exporter.torchscript import Interpreted
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def load(path: str | os.PathLike[str]) -> ExportedProgram | torch.jit.ScriptModu
             return torch.jit.load(str(file), map_location="cpu")
         return torch.export.load(str(file))
     except Exception as error:
-        raise InvalidModelError(f"{file}: {str(error).strip().splitlines()[0] if str(error) else error!r}") from error
+        raise InvalidModelError(f"{file}: {first_line(error)}") from error
 
 
 def example_of(program: ExportedProgram) -> Any:

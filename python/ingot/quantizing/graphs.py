@@ -14,7 +14,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection
 from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
-from ingot.errors import InvalidInputError, UnsupportedError
+from ingot.errors import InvalidInputError, UnsupportedError, first_line
 from ingot.exporter.capture import call_of, checked_axes, dim_names, enlarged
 
 if TYPE_CHECKING:
@@ -134,10 +134,6 @@ def _exported(model: nn.Module, call: Arguments, shapes: ShapesCollection | None
             f"{type(model).__name__} cannot be captured: {first_line(error)}",
             "torch.export must be able to run it; approach='dynamic' needs no capture",
         ) from error
-
-
-def first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
 
 
 def _tensors(call: Arguments) -> list[Tensor]:

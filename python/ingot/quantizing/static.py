@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from ingot.errors import InvalidInputError
+from ingot.errors import InvalidInputError, first_line
 from ingot.progress import Progress
 from ingot.quantizing.annotate import ConfiguredQuantizer, excluded_modules, quiet
 from ingot.quantizing.batches import Arguments, CallForm, first_and_all, size_of
-from ingot.quantizing.graphs import capture, first_line
+from ingot.quantizing.graphs import capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-from ingot.errors import InvalidInputError, InvalidModelError
+from ingot.errors import InvalidInputError, InvalidModelError, first_line
 from ingot.quantizing.annotate import OPERATORS, ConfiguredQuantizer, aten, excluded_modules, pt2e, quiet
 from ingot.quantizing.batches import CallForm
 from ingot.quantizing.config import QuantizationAwareTrainingConfig
-from ingot.quantizing.graphs import capture, check_model, first_line, with_linears
+from ingot.quantizing.graphs import capture, check_model, with_linears
 from ingot.quantizing.model import QuantizedModel
 from ingot.quantizing.report import graph_report
 from ingot.quantizing.static import example_call

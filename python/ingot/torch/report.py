@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ingot.errors import UnsupportedError
+from ingot.errors import UnsupportedError, first_line
 from ingot.torch.sessions import WeightMemory
 
 if TYPE_CHECKING:
@@ -135,7 +135,3 @@ def whole_fallback(what: str, error: Exception, *, strict: bool) -> None:
         report.problems.append(text)
     else:
         warnings.warn(f"ingot: runs in eager: {text}", FallbackWarning, stacklevel=3)
-
-
-def first_line(error: Exception) -> str:
-    return (str(error).strip() or repr(error)).splitlines()[0]

@@ -9,6 +9,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils import _pytree as pytree
 
+from ingot.errors import first_line
 from ingot.torch.translate.values import Unsupported
 
 
@@ -76,8 +77,7 @@ def _trace(node: Any) -> torch.fx.Graph | None:
     except NotImplementedError:
         return None
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else ""
-        raise Unsupported(f"its decomposition fails: {type(error).__name__}: {reason}") from error
+        raise Unsupported(f"its decomposition fails: {type(error).__name__}: {first_line(error)}") from error
     traced.graph.eliminate_dead_code()
     if any(n.target is node.target for n in traced.graph.nodes):
         return None
