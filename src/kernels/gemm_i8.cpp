@@ -5,65 +5,63 @@
 
 namespace ingot::kernel {
 
-// A word in all lanes. fresh_broadcast is never shared between two uses: the tile below has a register for one only.
-INGOT_INLINE VI broadcast(const void* p) { return VI(word_at(p)); }
-INGOT_INLINE VI fresh_broadcast(const void* p) {
-#if defined(__AVX2__)
-  VI v;
-  asm volatile("vpbroadcastd %1, %0" : "=x"(v) : "m"(*static_cast<const int32_t*>(p)));
-  return v;
-#else
-  return broadcast(p);
-#endif
+INGOT_INLINE VI broadcast(const void* p) { return VI(word_at(p)); }  // a word in all lanes
+
+inline constexpr int kRowVectors = 2;      // of a tile of kI8Pairs or kI8Dot
+inline constexpr int kChainedVectors = 4;  // at most, of a tile of kI8Chained
+
+// acc[columns][rows of a tile], of which V vectors of rows are computed.
+template <int64_t Form, int V, int N>
+INGOT_INLINE void load_tile(VI (&c)[V][N], const int32_t* acc, bool first) {
+  INGOT_UNROLL for (int j = 0; j < N; j++) INGOT_UNROLL for (int r = 0; r < V; r++) c[r][j] =
+      first ? VI(0) : load(acc + j * i8_tile_rows(Form) + r * kLanes);
+}
+template <int64_t Form, int V, int N>
+INGOT_INLINE void store_tile(const VI (&c)[V][N], int32_t* acc) {
+  INGOT_UNROLL for (int j = 0; j < N; j++) INGOT_UNROLL for (int r = 0; r < V; r++)
+      store(acc + j * i8_tile_rows(Form) + r * kLanes, c[r][j]);
 }
 
-inline constexpr int kRowVectors = 2;  // of a tile
-
-// acc[columns][16 rows], of which kRowVectors * kLanes rows are computed.
-template <int N>
-INGOT_INLINE void load_tile(VI (&c)[kRowVectors][N], const int32_t* acc, bool first) {
-  INGOT_UNROLL for (int j = 0; j < N; j++) INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) c[r][j] =
-      first ? VI(0) : load(acc + j * kI8TileRows + r * kLanes);
-}
-template <int N>
-INGOT_INLINE void store_tile(const VI (&c)[kRowVectors][N], int32_t* acc) {
-  INGOT_UNROLL for (int j = 0; j < N; j++) INGOT_UNROLL for (int r = 0; r < kRowVectors; r++)
-      store(acc + j * kI8TileRows + r * kLanes, c[r][j]);
-}
-
-INGOT_INLINE void chained_tile(const uint8_t* a, const uint16_t* at, const int8_t* w, int64_t pairs, int32_t* acc,
-                               bool first) {
-  Shorts one = Shorts(int16_t(1));
-  asm volatile("" : "+x"(one));  // a constant would be loaded again and again
-  constexpr int kColumns = i8_tile_columns(kI8Chained);
-  VI c[kRowVectors][kColumns];
-  load_tile(c, acc, first);
-#pragma clang loop unroll(disable)
-  for (; pairs > 0; pairs--, at += 2, w += 32) {
-    Bytes x[kRowVectors], y[kRowVectors];
-    INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) {
-      x[r] = load_as<Bytes>(a + at[0] + r * sizeof(Bytes));
-      y[r] = load_as<Bytes>(a + at[1] + r * sizeof(Bytes));
-    }
-    INGOT_UNROLL for (int j = 0; j < kColumns; j++) {
-      Shorts t[kRowVectors];
-      Bytes second = __builtin_bit_cast(Bytes, broadcast(w + 16 + 4 * j));
-      INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) t[r] = multiply_bytes(y[r], second);
-      INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) {
-        Bytes weight = __builtin_bit_cast(Bytes, fresh_broadcast(w + 4 * j));
-        c[r][j] += multiply_shorts(t[r] + multiply_bytes(x[r], weight), one);
+// Adds the products of a chain of words: in 16 bits first.
+template <int Words, int V, int N>
+INGOT_INLINE void add_chain(VI (&c)[V][N], const uint8_t* a, const uint16_t* at, const int8_t* w, Shorts one) {
+  Bytes weight[Words][N];
+  INGOT_UNROLL for (int i = 0; i < Words; i++) INGOT_UNROLL for (int j = 0; j < N; j++) weight[i][j] =
+      __builtin_bit_cast(Bytes, broadcast(w + (i * N + j) * 4));
+  INGOT_UNROLL for (int r = 0; r < V; r++) {
+    Shorts sum[N];
+    INGOT_UNROLL for (int i = 0; i < Words; i++) {
+      const Bytes x = load_as<Bytes>(a + at[i] * kI8OffsetUnit + r * sizeof(Bytes));
+      INGOT_UNROLL for (int j = 0; j < N; j++) {
+        const Shorts product = multiply_bytes(x, weight[i][j]);
+        sum[j] = i == 0 ? product : Shorts(sum[j] + product);
       }
     }
+    INGOT_UNROLL for (int j = 0; j < N; j++) c[r][j] += multiply_shorts(sum[j], one);
   }
-  store_tile(c, acc);
+}
+
+template <int V>
+INGOT_INLINE void chained_tile(const uint8_t* a, const uint16_t* at, const int8_t* w, const I8Program& program,
+                               int32_t* acc, bool first) {
+  constexpr int kColumns = i8_tile_columns(kI8Chained);
+  Shorts one = Shorts(int16_t(1));
+  asm volatile("" : "+x"(one));  // a constant would be loaded again and again
+  VI c[V][kColumns];
+  load_tile<kI8Chained>(c, acc, first);
+#pragma clang loop unroll(disable)
+  for (int64_t i = program.triples; i > 0; i--, at += 3, w += 3 * kColumns * 4) add_chain<3>(c, a, at, w, one);
+#pragma clang loop unroll(disable)
+  for (int64_t i = program.pairs; i > 0; i--, at += 2, w += 2 * kColumns * 4) add_chain<2>(c, a, at, w, one);
+  store_tile<kI8Chained>(c, acc);
 }
 
 INGOT_INLINE void pairs_tile(const uint8_t* a, const int16_t* w, int64_t words, int32_t* acc, bool first) {
   constexpr int kColumns = i8_tile_columns(kI8Pairs);
   VI c[kRowVectors][kColumns];
-  load_tile(c, acc, first);
+  load_tile<kI8Pairs>(c, acc, first);
 #pragma clang loop unroll(disable)
-  for (; words > 0; words--, a += 4 * kI8TileRows, w += 8) {
+  for (; words > 0; words--, a += 4 * i8_tile_rows(kI8Pairs), w += 8) {
     Shorts x[kRowVectors];
     INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) x[r] = load_as<Shorts>(a + r * sizeof(Shorts));
     INGOT_UNROLL for (int j = 0; j < kColumns; j++) {
@@ -71,15 +69,15 @@ INGOT_INLINE void pairs_tile(const uint8_t* a, const int16_t* w, int64_t words, 
       INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) c[r][j] += multiply_shorts(x[r], weight);
     }
   }
-  store_tile(c, acc);
+  store_tile<kI8Pairs>(c, acc);
 }
 
 INGOT_INLINE void dot_tile(const uint8_t* a, const int8_t* w, int64_t words, int32_t* acc, bool first) {
   constexpr int kColumns = i8_tile_columns(kI8Dot);
   VI c[kRowVectors][kColumns];
-  load_tile(c, acc, first);
+  load_tile<kI8Dot>(c, acc, first);
 #pragma clang loop unroll(disable)
-  for (; words > 0; words--, a += 4 * kI8TileRows, w += 4 * kColumns) {
+  for (; words > 0; words--, a += 4 * i8_tile_rows(kI8Dot), w += 4 * kColumns) {
     Bytes x[kRowVectors];
     INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) x[r] = load_as<Bytes>(a + r * sizeof(Bytes));
     INGOT_UNROLL for (int j = 0; j < kColumns; j++) {
@@ -87,28 +85,43 @@ INGOT_INLINE void dot_tile(const uint8_t* a, const int8_t* w, int64_t words, int
       INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) c[r][j] = add_products(c[r][j], x[r], weight);
     }
   }
-  store_tile(c, acc);
+  store_tile<kI8Dot>(c, acc);
 }
 
-// The same for a single row, its words one after the other: the 4 columns lie in the lanes.
-INGOT_INLINE void chained_row(const uint8_t* a, const uint16_t* at, const int8_t* w, int64_t pairs, int32_t* acc,
-                              bool first) {
-  Shorts8 one = Shorts8(int16_t(1));
-  Ints4 c[2] = {first ? Ints4(0) : load_as<Ints4>(acc), Ints4(0)};
-  auto step = [&](int64_t i, Ints4& sum) INGOT_INLINED {
-    Bytes16 x = __builtin_bit_cast(Bytes16, Ints4(word_at(a + at[2 * i] / kI8TileRows)));
-    Bytes16 y = __builtin_bit_cast(Bytes16, Ints4(word_at(a + at[2 * i + 1] / kI8TileRows)));
-    Shorts8 t = multiply_bytes(x, load_as<Bytes16>(w + 32 * i)) + multiply_bytes(y, load_as<Bytes16>(w + 32 * i + 16));
-    sum += multiply_shorts(t, one);
+// The same for a single row: the columns lie in the lanes. A word of A is there twice, for the 2 columns of a program,
+// of which as many words as a vector holds are taken together.
+INGOT_INLINE void chained_row(const uint8_t* a, const uint16_t* at, const int8_t* w, const I8Program& program,
+                              int32_t* acc, bool first) {
+  using Doubles = int64_t __attribute__((ext_vector_type(kLanes / 2)));
+  constexpr int kWords = kLanes / 2;
+  const Shorts one = Shorts(int16_t(1));
+  int64_t words = 3 * program.triples + 2 * program.pairs;
+  VI c[2] = {VI(0), VI(0)};
+  auto step = [&](VI& sum) INGOT_INLINED {
+    Doubles x = Doubles(0);
+    INGOT_UNROLL for (int i = 0; i < kWords; i++) x[i] = load_as<int64_t>(a + at[i]);
+    sum += multiply_shorts(multiply_bytes(__builtin_bit_cast(Bytes, x), load_as<Bytes>(w)), one);
+    at += kWords;
+    w += kWords * 8;
   };
 #pragma clang loop unroll(disable)
-  for (; pairs >= 2; pairs -= 2, at += 4, w += 64) {
-    step(0, c[0]);
-    step(1, c[1]);
+  for (; words >= 2 * kWords; words -= 2 * kWords) {
+    step(c[0]);
+    step(c[1]);
   }
-  if (pairs) step(0, c[0]);
+  if (words >= kWords) {
+    step(c[0]);
+    words -= kWords;
+  }
   c[0] += c[1];
-  __builtin_memcpy(acc, &c[0], sizeof c[0]);
+  int32_t sum[2] = {first ? 0 : acc[0], first ? 0 : acc[1]};
+  INGOT_UNROLL for (int i = 0; i < kLanes; i++) sum[i % 2] += c[0][i];
+#pragma clang loop unroll(disable)
+  for (; words > 0; words--, at++, w += 8)
+    INGOT_UNROLL for (int j = 0; j < 2; j++) INGOT_UNROLL for (int i = 0; i < 4; i++) sum[j] +=
+        int32_t(a[at[0] + i]) * w[4 * j + i];
+  acc[0] = sum[0];
+  acc[1] = sum[1];
 }
 
 INGOT_INLINE void pairs_row(const uint8_t* a, const int16_t* w, int64_t words, int32_t* acc, bool first) {
@@ -201,11 +214,13 @@ INGOT_INLINE void transpose_words(VI (&v)[kLanes]) {
   INGOT_UNROLL for (int i = 0; i < kLanes; i++) v[i] = __builtin_bit_cast(VI, f[i]);
 }
 
-// The rows of one block of 16, as pointers to their first bytes; rows past the end repeat the last.
+// The rows of one tile, as pointers to their first bytes; rows past the end repeat the last.
+template <int64_t Form>
 struct I8Rows {
-  const uint8_t* at[kI8TileRows];
+  const uint8_t* at[i8_tile_rows(Form)];
 };
-INGOT_INLINE I8Rows rows_of(const GemmI8Params& p, const uint8_t* a, int64_t row) {
+template <int64_t Form>
+INGOT_INLINE I8Rows<Form> rows_of(const GemmI8Params& p, const uint8_t* a, int64_t row) {
   int64_t index[4], rest = row;
   INGOT_UNROLL for (int d = 3; d > 0; d--) {
     index[d] = rest % p.row_dims[d];
@@ -213,8 +228,8 @@ INGOT_INLINE I8Rows rows_of(const GemmI8Params& p, const uint8_t* a, int64_t row
   }
   index[0] = rest;
   INGOT_UNROLL for (int d = 0; d < 4; d++) a += index[d] * p.row_stride[d];
-  I8Rows out;
-  for (int64_t i = 0; i < kI8TileRows; i++) {
+  I8Rows<Form> out;
+  for (int64_t i = 0; i < i8_tile_rows(Form); i++) {
     out.at[i] = a;
     if (row + i + 1 >= p.m) continue;
     a += p.row_stride[3];
@@ -231,12 +246,14 @@ INGOT_INLINE int64_t run_offset(const GemmI8Params& p, int64_t run) {
          run % p.runs[2] * p.run_stride[2];
 }
 
-// 16 rows to dst[word][order][16 rows][4 bytes]; sums[16] gets the sums of the rows.
+// `count` rows of a tile to dst[word][order][rows of a tile][4 bytes]; sums gets the sums of the rows.
 template <int64_t Form>
-INGOT_INLINE void pack_block(const GemmI8Params& p, const I8Rows& rows, uint8_t* dst, int32_t* sums, bool want_sums) {
-  constexpr int64_t kStride = kI8TileRows * 4 * i8_word_stride(Form), kWordBytes = i8_word_bytes(Form);
+INGOT_INLINE void pack_tile(const GemmI8Params& p, const I8Rows<Form>& rows, int64_t row_count, uint8_t* dst,
+                            int32_t* sums, bool want_sums) {
+  constexpr int64_t kOrder = i8_tile_rows(Form) * 4, kStride = kOrder * i8_word_stride(Form);
+  constexpr int64_t kWordBytes = i8_word_bytes(Form);
   const int64_t runs = p.runs[0] * p.runs[1] * p.runs[2], run_words = i8_run_words(Form, p.run_bytes);
-  for (int64_t r0 = 0; r0 < kI8TileRows; r0 += kLanes) {
+  for (int64_t r0 = 0; r0 < row_count; r0 += kLanes) {
     VI sum = VI(0);
     uint8_t* to = dst + r0 * 4;
     for (int64_t run = 0; run < runs; run++) {
@@ -252,14 +269,14 @@ INGOT_INLINE void pack_block(const GemmI8Params& p, const I8Rows& rows, uint8_t*
           INGOT_UNROLL for (int i = 0; i < kLanes; i++) {
             store(reinterpret_cast<int32_t*>(to + i * kStride), v[i]);
             if constexpr (Form == kI8Chained)
-              store(reinterpret_cast<int32_t*>(to + i * kStride + kI8TileRows * 4), other_order(v[i]));
+              store(reinterpret_cast<int32_t*>(to + i * kStride + kOrder), other_order(v[i]));
           }
         } else {
           INGOT_UNROLL for (int i = 0; i < kLanes; i++) {
             if (i >= count) continue;
             store(reinterpret_cast<int32_t*>(to + i * kStride), v[i]);
             if constexpr (Form == kI8Chained)
-              store(reinterpret_cast<int32_t*>(to + i * kStride + kI8TileRows * 4), other_order(v[i]));
+              store(reinterpret_cast<int32_t*>(to + i * kStride + kOrder), other_order(v[i]));
           }
         }
         if (want_sums) INGOT_UNROLL for (int i = 0; i < kLanes; i++) sum += i < count ? word_sums<Form>(v[i]) : VI(0);
@@ -272,7 +289,7 @@ INGOT_INLINE void pack_block(const GemmI8Params& p, const I8Rows& rows, uint8_t*
   }
 }
 
-// One row to dst[word][order][4 bytes].
+// One row to dst[word][4 bytes], or [word][order][kI8RowEntry bytes].
 template <int64_t Form>
 INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* dst, int32_t* sum) {
   constexpr int64_t kWordBytes = i8_word_bytes(Form);
@@ -286,12 +303,14 @@ INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* d
       const int64_t count = min_of(kLanes, run_words - word);
       for (int64_t i = 0; i < kLanes; i++) {
         if (i >= count) continue;
-        __builtin_memcpy(dst, reinterpret_cast<const char*>(&v) + 4 * i, 4);
-        dst += 4;
-        if constexpr (Form == kI8Chained) {
-          __builtin_memcpy(dst, reinterpret_cast<const char*>(&w) + 4 * i, 4);
-          dst += 4;
-        }
+        const int32_t word[kI8Orders] = {v[i], w[i]};
+        if constexpr (Form == kI8Chained) INGOT_UNROLL for (const int32_t x : word) {
+            __builtin_memcpy(dst, &x, 4);
+            __builtin_memcpy(dst + 4, &x, 4);
+            dst += kI8RowEntry;
+          }
+        else
+          __builtin_memcpy(dst, word, 4), dst += 4;
         total[0] += word_sums<Form>(v)[i];
       }
     }
@@ -393,7 +412,7 @@ struct I8Call {
   const KernelCall* call;
   void* out;
   int32_t a_zero, b_zero;  // where there is one
-  uint8_t* packed_a;
+  uint8_t *packed_a, *single_rows;
   int32_t* row_sums;
   int32_t* acc;
   // Of the batch entry and the chunk at hand:
@@ -407,22 +426,29 @@ template <int64_t Form>
 INGOT_INLINE bool needs_row_sums(const GemmI8Params& p) {
   return p.b_zero != kNoZero || (i8_of_bytes(Form) && !p.b_signed);
 }
-// Is the block of 16 rows from `row` of the group on the last one, with few rows in it?
-INGOT_INLINE bool is_few_rows(const I8Call& x, int64_t row) {
-  const int64_t rest = x.p.m % kI8TileRows;
-  return rest != 0 && rest <= kI8FewRows && x.first_row + row + rest == x.p.m;
+// How a tile is computed: rows in vectors, and few more one by one.
+struct I8TileRows {
+  int64_t in_vectors, single;
+};
+template <int64_t Form>
+INGOT_INLINE I8TileRows tile_rows(const I8Call& x, int64_t row) {
+  constexpr int64_t kTile = i8_tile_rows(Form), kStep = Form == kI8Chained ? kLanes : kTile;
+  if (x.rows - row >= kTile) return {kTile, 0};
+  const int64_t rest = x.p.m % kTile, single = rest % kStep;
+  return single <= i8_few_rows(Form) ? I8TileRows{rest - single, single} : I8TileRows{div_up(rest, kStep) * kStep, 0};
 }
 
 template <int64_t Form>
 INGOT_INLINE void pack_group(I8Call& x) {
-  const int64_t bytes = i8_words(x.p) * 4 * i8_word_stride(Form);
-  for (int64_t r = 0; r < x.rows; r += kI8TileRows) {
-    const I8Rows rows = rows_of(x.p, x.a, x.first_row + r);
-    if (!is_few_rows(x, r)) {
-      pack_block<Form>(x.p, rows, x.packed_a + r * bytes, x.row_sums + r, needs_row_sums<Form>(x.p));
-      continue;
-    }
-    for (int64_t i = r; i < x.rows; i++) pack_row<Form>(x.p, rows.at[i - r], x.packed_a + i * bytes, x.row_sums + i);
+  const int64_t words = i8_words(x.p);
+  for (int64_t r = 0; r < x.rows; r += i8_tile_rows(Form)) {
+    const auto rows = rows_of<Form>(x.p, x.a, x.first_row + r);
+    const I8TileRows n = tile_rows<Form>(x, r);
+    pack_tile<Form>(x.p, rows, n.in_vectors, x.packed_a + r * words * 4 * i8_word_stride(Form), x.row_sums + r,
+                    needs_row_sums<Form>(x.p));
+    for (int64_t i = 0; i < n.single; i++)
+      pack_row<Form>(x.p, rows.at[n.in_vectors + i], x.single_rows + i * words * i8_row_word(Form),
+                     x.row_sums + r + n.in_vectors + i);
   }
 }
 
@@ -443,39 +469,45 @@ INGOT_INLINE I8Chunk chunk_of(const I8Call& x, int64_t blocks) {
           reinterpret_cast<const uint16_t*>(x.b + h.offsets), weights};
 }
 
-// The sums of products of rows [row, row + 16) of the group, or of one row, with the chunk's columns.
-template <int64_t Form, bool OneRow>
-INGOT_INLINE void accumulate_rows(const I8Call& x, const I8Chunk& chunk, int64_t row) {
+template <int V = kChainedVectors>
+INGOT_INLINE void chained_vectors(int64_t vectors, const uint8_t* a, const uint16_t* at, const int8_t* w,
+                                  const I8Program& program, int32_t* acc, bool first) {
+  if (vectors == V) return chained_tile<V>(a, at, w, program, acc, first);
+  if constexpr (V > 1) chained_vectors<V - 1>(vectors, a, at, w, program, acc, first);
+}
+
+// The sums of products of `rows` rows of a tile, or of one row (0), packed at `a`, with the chunk's columns.
+template <int64_t Form>
+INGOT_INLINE void accumulate(const I8Call& x, const I8Chunk& chunk, const uint8_t* a, int64_t rows) {
   const int64_t words = i8_words(x.p), blocks = i8_blocks(Form, words);
-  constexpr int64_t kColumns = i8_tile_columns(Form), kWord = 4 * i8_word_stride(Form) * (OneRow ? 1 : kI8TileRows);
+  constexpr int64_t kColumns = i8_tile_columns(Form), kTile = i8_tile_rows(Form);
+  const int64_t word_bytes = rows ? 4 * i8_word_stride(Form) * kTile : i8_row_word(Form);
+  const int64_t column = rows ? kTile : 1;  // accumulators of a column
   const int64_t groups = div_up(x.columns, kColumns);
-  constexpr int64_t kColumn = OneRow ? 1 : kI8TileRows;  // accumulators of a column
-  const uint8_t* a = x.packed_a + row * words * 4 * i8_word_stride(Form);
   for (int64_t block = 0; block < blocks; block++) {
     const int64_t start = i8_block_start(words, blocks, block), end = i8_block_start(words, blocks, block + 1);
-    const uint8_t* a_block = a + start * kWord;
+    const uint8_t* a_block = a + start * word_bytes;
     for (int64_t g = 0; g < groups; g++) {
       if constexpr (Form == kI8Chained) {
         const I8Program& program = chunk.programs[block * groups + g];
-        int32_t* acc = x.acc + program.group * kColumns * kColumn;
-        const uint16_t* offsets = chunk.offsets + int64_t(program.first_pair) * 2;
-        const int8_t* weights = chunk.weights + int64_t(program.first_pair) * 32;
-        if constexpr (OneRow)
-          chained_row(a_block, offsets, weights, program.pairs, acc, block == 0);
-        else
-          for (int64_t r = 0; r < kI8TileRows; r += kRowVectors * kLanes)
-            chained_tile(a_block + r * 4, offsets, weights, program.pairs, acc + r, block == 0);
+        int32_t* acc = x.acc + program.group * kColumns * column;
+        const uint16_t* offsets = chunk.offsets + program.first_word;
+        const int8_t* weights = chunk.weights + int64_t(program.first_word) * kColumns * 4;
+        constexpr int64_t kPass = kChainedVectors * kLanes;
+        if (!rows) chained_row(a_block, offsets, weights, program, acc, block == 0);
+        for (int64_t r = 0; r < rows; r += kPass)
+          chained_vectors(min_of(kPass, rows - r) / kLanes, a_block + r * 4, offsets, weights, program, acc + r,
+                          block == 0);
       } else {
-        int32_t* acc = x.acc + g * kColumns * kColumn;
+        int32_t* acc = x.acc + g * kColumns * column;
         const int8_t* weights = chunk.weights + (g * words + start) * kColumns * 4;
         const auto* shorts = reinterpret_cast<const int16_t*>(weights);
-        if constexpr (OneRow)
+        if (!rows)
           Form == kI8Dot ? dot_row(a_block, weights, end - start, acc, block == 0)
                          : pairs_row(a_block, shorts, end - start, acc, block == 0);
-        else
-          for (int64_t r = 0; r < kI8TileRows; r += kRowVectors * kLanes)
-            Form == kI8Dot ? dot_tile(a_block + r * 4, weights, end - start, acc + r, block == 0)
-                           : pairs_tile(a_block + r * 4, shorts, end - start, acc + r, block == 0);
+        for (int64_t r = 0; r < rows; r += kRowVectors * kLanes)
+          Form == kI8Dot ? dot_tile(a_block + r * 4, weights, end - start, acc + r, block == 0)
+                         : pairs_tile(a_block + r * 4, shorts, end - start, acc + r, block == 0);
       }
     }
   }
@@ -505,19 +537,19 @@ INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t colum
                    x.call->program);
 }
 
-// The sums of 16 rows, a strip of columns at a time: from columns of rows to rows of columns, then to the epilogue, in
-// a loop that keeps the epilogue's constants in registers.
+// The sums of a tile's rows, a strip of columns at a time: from columns of rows to rows of columns, then to the
+// epilogue, in a loop that keeps the epilogue's constants in registers.
 template <int64_t Form>
-INGOT_INLINE void finish_block(const I8Call& x, int64_t row) {
-  constexpr int64_t kStrip = 32;
-  int32_t strip[kI8TileRows][kStrip];
-  const int64_t rows = min_of(kI8TileRows, x.rows - row);
+INGOT_INLINE void finish_tile(const I8Call& x, int64_t row, int64_t in_vectors) {
+  constexpr int64_t kStrip = 32, kTile = i8_tile_rows(Form);
+  alignas(64) int32_t strip[kTile][kStrip];  // aligns what is spilled, too
+  const int64_t rows = min_of(in_vectors, x.rows - row);
   for (int64_t first = 0; first < x.columns; first += kStrip) {
     const int64_t columns = min_of(kStrip, x.columns - first);
     for (int64_t c = 0; c < columns; c += kLanes)
-      for (int64_t r = 0; r < kI8TileRows; r += kLanes) {
+      for (int64_t r = 0; r < in_vectors; r += kLanes) {
         VI v[kLanes];
-        INGOT_UNROLL for (int i = 0; i < kLanes; i++) v[i] = load(x.acc + (first + c + i) * kI8TileRows + r);
+        INGOT_UNROLL for (int i = 0; i < kLanes; i++) v[i] = load(x.acc + (first + c + i) * kTile + r);
         transpose_words(v);
         INGOT_UNROLL for (int i = 0; i < kLanes; i++) store(strip[r + i] + c, v[i]);
       }
@@ -529,16 +561,17 @@ INGOT_INLINE void finish_block(const I8Call& x, int64_t row) {
 
 template <int64_t Form>
 INGOT_INLINE void chunk_product(const I8Call& x, const I8Chunk& chunk) {
-  for (int64_t row = 0; row < x.rows; row += kI8TileRows) {
-    if (!is_few_rows(x, row)) {
-      accumulate_rows<Form, false>(x, chunk, row);
-      finish_block<Form>(x, row);
-      continue;
+  const int64_t words = i8_words(x.p);
+  for (int64_t row = 0; row < x.rows; row += i8_tile_rows(Form)) {
+    const I8TileRows n = tile_rows<Form>(x, row);
+    if (n.in_vectors) {
+      accumulate<Form>(x, chunk, x.packed_a + row * words * 4 * i8_word_stride(Form), n.in_vectors);
+      finish_tile<Form>(x, row, n.in_vectors);
     }
-    for (int64_t r = row; r < x.rows; r++) {
-      accumulate_rows<Form, true>(x, chunk, r);
+    for (int64_t i = 0; i < n.single; i++) {
+      accumulate<Form>(x, chunk, x.single_rows + i * words * i8_row_word(Form), 0);
       for (int64_t c = 0; c < x.columns; c += kLanes)
-        finish_row<Form>(x, load(x.acc + c), r, c, min_of(kLanes, x.columns - c));
+        finish_row<Form>(x, load(x.acc + c), row + n.in_vectors + i, c, min_of(kLanes, x.columns - c));
     }
   }
 }
@@ -554,6 +587,7 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
            zero_at(call->operand[3], p.a_zero == kOneZero ? kOneZero : kNoZero, 0, p.a_signed),
            zero_at(call->operand[4], p.b_zero == kOneZero ? kOneZero : kNoZero, 0, p.b_signed),
            scratch + at.a,
+           scratch + at.single_rows,
            reinterpret_cast<int32_t*>(scratch + at.row_sums),
            reinterpret_cast<int32_t*>(scratch + at.acc),
            nullptr,

@@ -3,17 +3,18 @@
 // A and B are u8 or i8 each. The zero points are taken out of the finished sum:
 //   sum (a - za)(b - zb)  =  sum a b  -  za sum b  -  zb (sum a - K za).
 //
-// Rows of A lie in the lanes of vectors: a tile is 16 rows by 4 columns. A is packed into words of 4 bytes per row,
-// [word][16 rows], and a word of B, for one column, is broadcast. Three forms:
+// Rows of A lie in the lanes of vectors. A is packed into words of 4 bytes per row, [word][rows of a tile], and a word
+// of B, for one column, is broadcast. Three forms:
 //  - kI8Chained: a word is 4 bytes of K. pmaddubsw multiplies u8 by i8 and adds neighbours in 16 bits, where it would
 //    saturate. It cannot if in every 16-bit lane the positive weights sum to at most 128, and the negative ones too:
-//    255 * 128 < 2^15. Weights are known when they are packed (planner/pack_i8.h), so each group of 4 columns gets a
-//    program in which that holds: words are paired so that even two products may be added in 16 bits before one
-//    pmaddwd widens them, in one of two byte orders of A, and a word that is never safe is split into two.
+//    255 * 128 < 2^15. Weights are known when they are packed (planner/pack_i8.h), so each group of 2 columns gets a
+//    program in which that holds: words are chained so that even the products of three may be added in 16 bits before
+//    one pmaddwd widens them, in one of two byte orders of A, and a word that is never safe is split into two.
+//    A tile is 32 rows by 2 columns: the fewer columns share a chain, the longer it can be.
 //  - kI8Pairs: a word is 2 numbers of K widened to 16 bits, multiplied by pmaddwd. For weights that chain badly and for
-//    operands that are not known ahead.
+//    operands that are not known ahead. A tile is 16 rows by 4 columns.
 //  - kI8Dot: a word is 4 bytes of K, which vpdpbusd multiplies and adds in 32 bits. For constant weights on CPUs that
-//    have it; the native build does the same with other instructions. A tile has 6 columns.
+//    have it; the native build does the same with other instructions. A tile is 16 rows by 6 columns.
 //
 // Operands: A, B, C, a_zero, b_zero, then the extra operands of the epilogue. The epilogue is a hook that also stores,
 // as C may be of any type. Units: batch x groups of rows x chunks of columns, chunks fastest.
@@ -49,14 +50,21 @@ struct GemmI8Params {
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
 
-inline constexpr int64_t kI8TileRows = 16;
-INGOT_INLINE constexpr int64_t i8_tile_columns(int64_t form) { return form == kI8Dot ? 6 : 4; }
+INGOT_INLINE constexpr int64_t i8_tile_rows(int64_t form) { return form == kI8Chained ? 32 : 16; }
+INGOT_INLINE constexpr int64_t i8_tile_columns(int64_t form) {
+  return form == kI8Chained ? 2 : form == kI8Pairs ? 4 : 6;
+}
 // Packed weights of a chunk stay in L2 while the rows pass.
 INGOT_INLINE constexpr int64_t i8_chunk_columns(int64_t form) { return form == kI8Dot ? 96 : 128; }
 inline constexpr int64_t kI8GroupRows = 64;
-inline constexpr int64_t kI8FewRows = 4;  // so few rows are multiplied one by one: the lanes of a tile would be empty
+// So few rows at the end are multiplied one by one: the lanes of a tile would be empty.
+INGOT_INLINE constexpr int64_t i8_few_rows(int64_t form) { return form == kI8Chained ? 2 : 4; }
 inline constexpr int64_t kI8Slack = 32;
-inline constexpr int64_t kI8Orders = 2;  // byte orders of A in kI8Chained: 0123 and 0213
+inline constexpr int64_t kI8Orders = 2;    // byte orders of A in kI8Chained: 0123 and 0213
+inline constexpr int64_t kI8MaxChain = 3;  // words of a chain; 2 at least
+// A word of A in one order: its offset counts 8 bytes of a tile, so that an address is one instruction, and 1 byte of a
+// row by itself, which therefore has 16 bytes for it.
+inline constexpr int64_t kI8OffsetUnit = 8, kI8RowEntry = i8_tile_rows(kI8Chained) * 4 / kI8OffsetUnit;
 
 // Are words bytes, those of A unsigned and those of B signed? Others are 128 too high or too low, which is put right in
 // the finished sum.
@@ -68,18 +76,20 @@ INGOT_INLINE int64_t i8_words(const GemmI8Params& p) {
 }
 INGOT_INLINE constexpr int64_t i8_word_stride(int64_t form) { return form == kI8Chained ? kI8Orders : 1; }
 
-// K is cut into blocks of words, of which 16 rows of A stay in L1.
+// Bytes of a packed row that is multiplied by itself, for each word.
+INGOT_INLINE constexpr int64_t i8_row_word(int64_t form) { return form == kI8Chained ? kI8Orders * kI8RowEntry : 4; }
+
+// K is cut into blocks of words, of which a tile's rows of A stay in L1.
 INGOT_INLINE int64_t i8_blocks(int64_t form, int64_t words) {
   return max_of(1, words / (form == kI8Chained ? 64 : 128));
 }
 INGOT_INLINE int64_t i8_block_start(int64_t words, int64_t blocks, int64_t block) { return words * block / blocks; }
 
 INGOT_INLINE int64_t i8_chunks(int64_t form, int64_t n) { return div_up(n, i8_chunk_columns(form)); }
-INGOT_INLINE int64_t i8_row_groups(int64_t m) {
-  return min_of(max_of(1, div_up(m, kI8GroupRows)), div_up(max_of(m, 1), kI8TileRows));
-}
+INGOT_INLINE int64_t i8_row_groups(int64_t m) { return max_of(1, div_up(m, kI8GroupRows)); }
 INGOT_INLINE int64_t i8_group_start(const GemmI8Params& p, int64_t group) {
-  return min_of(p.m, div_up(p.m, kI8TileRows) * group / p.row_groups * kI8TileRows);
+  const int64_t tile = i8_tile_rows(p.form);
+  return min_of(p.m, div_up(p.m, tile) * group / p.row_groups * tile);
 }
 INGOT_INLINE int64_t i8_units(const GemmI8Params& p) {
   if (p.m == 0) return 0;
@@ -88,29 +98,34 @@ INGOT_INLINE int64_t i8_units(const GemmI8Params& p) {
 
 // Packed B: this header, then at the offsets (bytes) it names:
 //  - colsum: i32 for each column, the sum of its stored weights
-//  - kI8Chained: a program for each chunk of columns, block of K and group of 4 columns, in this order but for the
-//    groups, which are sorted by length; offsets: u16, two for each pair: where its words of A lie in the block, in
-//    bytes of 16 packed rows; weights: [pair][2][4 columns][4] i8
+//  - kI8Chained: a program for each chunk of columns, block of K and group of 2 columns, in this order but for the
+//    groups, which are sorted by length. Its words follow each other, those of chains of three first, then those of
+//    chains of two; offsets: u16, where a word of A lies in the block, in units of kI8OffsetUnit bytes of a tile;
+//    weights: [word][2 columns][4] i8
 //  - kI8Pairs: weights: [group of 4 columns][word][4 columns][2] i16
 //  - kI8Dot: weights: [group of 6 columns][word][6 columns][4] i8
 struct I8Header {
   int64_t colsum, programs, offsets, weights;
 };
 struct I8Program {
-  int32_t first_pair, pairs, group;  // group: of columns, within the chunk
+  int32_t first_word, triples, pairs;
+  int32_t group;  // of columns, within the chunk
 };
 
-// Scratch: packed rows of A, their sums, the accumulators of a chunk, and B's chunk unless it is packed ahead.
+// Scratch: packed tiles of A, rows that are packed by themselves, the sums of all, the accumulators of a chunk, and B's
+// chunk unless it is packed ahead.
 struct I8Scratch {
-  int64_t a, row_sums, acc, b, total;
+  int64_t a, single_rows, row_sums, acc, b, total;
 };
 INGOT_INLINE I8Scratch i8_scratch(const GemmI8Params& p) {
   I8Scratch s;
-  int64_t rows = (div_up(div_up(p.m, kI8TileRows), p.row_groups)) * kI8TileRows, words = i8_words(p);
+  const int64_t tile = i8_tile_rows(p.form), words = i8_words(p);
+  const int64_t rows = (div_up(div_up(p.m, tile), p.row_groups)) * tile;
   s.a = 0;
-  s.row_sums = rows * words * 4 * i8_word_stride(p.form);
+  s.single_rows = rows * words * 4 * i8_word_stride(p.form);
+  s.row_sums = s.single_rows + (div_up(i8_few_rows(p.form) * words * i8_row_word(p.form), 64) * 64);
   s.acc = s.row_sums + rows * 4;
-  s.b = s.acc + i8_chunk_columns(p.form) * kI8TileRows * 4;
+  s.b = s.acc + i8_chunk_columns(p.form) * tile * 4;
   s.total = s.b + (p.b_packed ? 0 : i8_chunk_columns(p.form) * (words + 1) * 4);
   return s;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <tuple>
 
 namespace ingot {
 namespace {
@@ -30,16 +31,14 @@ std::optional<int64_t> k_of(const I8Matrix& b, I8Form form, int64_t word, int64_
 }
 
 // What meets in the 16-bit lanes of a word: positive sums of [column][half], then negative ones.
-using Sums = uint8_t __attribute__((ext_vector_type(16)));
+using Sums = uint8_t __attribute__((ext_vector_type(8)));
 
 bool fit(Sums a, Sums b) {
   const Sums over = __builtin_elementwise_sub_sat(__builtin_elementwise_add_sat(a, b), Sums(uint8_t(kLimit)));
-  uint64_t halves[2];
-  std::memcpy(halves, &over, sizeof halves);
-  return (halves[0] | halves[1]) == 0;
+  return __builtin_bit_cast(uint64_t, over) == 0;
 }
 
-// A word of each of 4 columns: 4 neighbours along K.
+// A word of each of 2 columns: 4 neighbours along K.
 struct Word {
   int32_t index = 0;  // in the block
   int8_t w[kColumns][4] = {};
@@ -50,19 +49,19 @@ struct Word {
 };
 
 void measure(Word& word) {
-  using Weights = int8_t __attribute__((ext_vector_type(16)));
+  using Weights = int8_t __attribute__((ext_vector_type(8)));
+  using Bytes8 = uint8_t __attribute__((ext_vector_type(8)));
   Weights all;
   std::memcpy(&all, word.w, sizeof all);
   const Weights zero = 0;
   // -128 has no positive counterpart in 8 bits: as an unsigned number it is right.
-  const Sums positive = __builtin_bit_cast(Sums, all > zero ? all : zero);
-  const Sums negative = __builtin_bit_cast(Sums, Weights(zero - (all < zero ? all : zero)));
+  const auto positive = __builtin_bit_cast(Bytes8, all > zero ? all : zero);
+  const auto negative = __builtin_bit_cast(Bytes8, Weights(zero - (all < zero ? all : zero)));
   // What is added to what in the two orders, 0+1 2+3 and 0+2 1+3, of the positive parts and then of the negative ones.
-  const Sums parts[kI8Orders][2] = {
-      {__builtin_shufflevector(positive, negative, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30),
-       __builtin_shufflevector(positive, negative, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)},
-      {__builtin_shufflevector(positive, negative, 0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29),
-       __builtin_shufflevector(positive, negative, 2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31)}};
+  const Sums parts[kI8Orders][2] = {{__builtin_shufflevector(positive, negative, 0, 2, 4, 6, 8, 10, 12, 14),
+                                     __builtin_shufflevector(positive, negative, 1, 3, 5, 7, 9, 11, 13, 15)},
+                                    {__builtin_shufflevector(positive, negative, 0, 1, 4, 5, 8, 9, 12, 13),
+                                     __builtin_shufflevector(positive, negative, 2, 3, 6, 7, 10, 11, 14, 15)}};
   word.weight = 255;
   for (int v = 0; v < kI8Orders; v++) {
     word.sums[v] = __builtin_elementwise_add_sat(parts[v][0], parts[v][1]);
@@ -72,7 +71,7 @@ void measure(Word& word) {
   }
 }
 
-// Words of 4 columns in a block of K, each safe in at least one order.
+// Words of a group of columns in a block of K, each safe in at least one order.
 std::vector<Word> safe_words(const I8Matrix& b, int64_t column, int64_t start, int64_t end) {
   std::vector<Word> out;
   out.reserve(static_cast<size_t>(end - start) * 2);
@@ -101,54 +100,69 @@ std::vector<Word> safe_words(const I8Matrix& b, int64_t column, int64_t start, i
   return out;
 }
 
-// Two words whose products may be added in 16 bits; no second: the word stands alone.
-struct Pair {
-  const Word* first;
-  const Word* second;
+// Words whose products may be added in 16 bits. The sums of all choices of their orders that are safe: bit i of
+// `orders` is the order of word i.
+struct Chain {
+  struct Choice {
+    Sums sums;
+    unsigned orders;
+  };
+  Word* words[kI8MaxChain];
+  int length = 0;
+  Choice choices[1 << kI8MaxChain];
+  int count = 0;
+
+  explicit Chain(Word* first) : words{first}, length(1) {
+    for (unsigned v = 0; v < kI8Orders; v++)
+      if (first->safe[v]) choices[count++] = {first->sums[v], v};
+  }
+  bool add(Word* word) {
+    Choice next[1 << kI8MaxChain];
+    int found = 0;
+    for (int i = 0; i < count; i++)
+      for (unsigned v = 0; v < kI8Orders; v++)
+        if (word->safe[v] && fit(choices[i].sums, word->sums[v]))
+          next[found++] = {choices[i].sums + word->sums[v], choices[i].orders | v << length};
+    if (!found) return false;
+    std::copy_n(next, found, choices);
+    count = found;
+    words[length++] = word;
+    return true;
+  }
+  void choose() const {
+    for (int i = 0; i < length; i++) words[i]->order = static_cast<int>(choices[0].orders >> i & 1);
+  }
 };
 
-bool choose_orders(Word& a, Word& b) {
-  for (int v = 0; v < kI8Orders; v++)
-    for (int u = 0; u < kI8Orders; u++)
-      if (a.safe[v] && b.safe[u] && fit(a.sums[v], b.sums[u])) {
-        a.order = v;
-        b.order = u;
-        return true;
-      }
-  return false;
-}
-
-// Heavy words first, each with the heaviest that fits it.
-std::vector<Pair> pair_up(std::vector<Word>& words) {
+// Heavy words first, each with the heaviest that fit it.
+std::vector<Chain> chain_up(std::vector<Word>& words) {
   std::vector<Word*> left;
+  left.reserve(words.size());
   for (Word& w : words) left.push_back(&w);
   std::sort(left.begin(), left.end(),
             [](const Word* a, const Word* b) { return std::pair(-a->weight, a) < std::pair(-b->weight, b); });
-  std::vector<Pair> out;
+  std::vector<Chain> out;
   for (size_t i = 0; i < left.size(); i++) {
-    Word* first = left[i];
-    size_t j = i + 1;
-    while (j < left.size() && !choose_orders(*first, *left[j])) j++;
-    if (j == left.size()) {
-      first->order = first->safe[0] ? 0 : 1;
-      out.push_back({first, nullptr});
-    } else {
-      out.push_back({first, left[j]});
-      left.erase(left.begin() + static_cast<std::ptrdiff_t>(j));
-    }
+    if (!left[i]) continue;
+    Chain chain(left[i]);
+    for (size_t j = i + 1; j < left.size() && chain.length < kI8MaxChain; j++)
+      if (left[j] && chain.add(left[j])) left[j] = nullptr;
+    chain.choose();
+    out.push_back(chain);
   }
-  std::sort(out.begin(), out.end(), [](const Pair& a, const Pair& b) {
-    return std::pair(a.first->index, a.first) < std::pair(b.first->index, b.first);
+  // The longest first, in the order of memory.
+  std::sort(out.begin(), out.end(), [](const Chain& a, const Chain& b) {
+    return std::pair(-a.length, a.words[0]) < std::pair(-b.length, b.words[0]);
   });
   return out;
 }
 
 struct Program {
+  int32_t triples = 0, pairs = 0;
   std::vector<uint16_t> offsets;
   std::vector<int8_t> weights;
-  int64_t pairs() const { return static_cast<int64_t>(offsets.size()) / 2; }
   void add(const Word& word, bool zero) {
-    offsets.push_back(static_cast<uint16_t>((word.index * kI8Orders + word.order) * 4 * kI8TileRows));
+    offsets.push_back(static_cast<uint16_t>((word.index * kI8Orders + word.order) * kI8RowEntry));
     for (const auto& row : word.w)
       for (int part : kOrder[word.order]) weights.push_back(zero ? int8_t(0) : row[part]);
   }
@@ -158,10 +172,11 @@ Program make_program(const I8Matrix& b, int64_t column, int64_t start, int64_t e
   std::vector<Word> words = safe_words(b, column, start, end);
   Program p;
   p.offsets.reserve(words.size() * 2);
-  p.weights.reserve(words.size() * 32);
-  for (const Pair& pair : pair_up(words)) {
-    p.add(*pair.first, false);
-    p.add(pair.second ? *pair.second : *pair.first, pair.second == nullptr);
+  p.weights.reserve(words.size() * 2 * sizeof(Word::w));
+  for (const Chain& chain : chain_up(words)) {
+    (chain.length == 3 ? p.triples : p.pairs)++;
+    for (int i = 0; i < chain.length; i++) p.add(*chain.words[i], false);
+    if (chain.length == 1) p.add(*chain.words[0], true);
   }
   return p;
 }
@@ -238,10 +253,11 @@ Chained make_chained(const I8Matrix& b) {
                                            i8_block_start(words, blocks, block + 1)));
       // Loops of equal length in a row: their ends are predicted.
       std::sort(programs.begin(), programs.end(), [](const auto& x, const auto& y) {
-        return std::pair(x.second.pairs(), x.first) < std::pair(y.second.pairs(), y.first);
+        return std::tuple(x.second.triples, x.second.pairs, x.first) <
+               std::tuple(y.second.triples, y.second.pairs, y.first);
       });
       for (const auto& [group, p] : programs) {
-        out.programs.push_back({static_cast<int32_t>(out.offsets.size() / 2), static_cast<int32_t>(p.pairs()), group});
+        out.programs.push_back({static_cast<int32_t>(out.offsets.size()), p.triples, p.pairs, group});
         out.offsets.insert(out.offsets.end(), p.offsets.begin(), p.offsets.end());
         out.weights.insert(out.weights.end(), p.weights.begin(), p.weights.end());
       }
@@ -260,10 +276,11 @@ PackedI8 finish_chained(const I8Matrix& b, const Chained& c) {
   return finish(kI8Chained, std::move(blob), header);
 }
 
-// A chained pair takes about as long as 3.1 words of kI8Pairs (measured on Zen 3).
+// A chain of two words takes about as long as 3.1 words of kI8Pairs, one of three as 4.2 (measured on Zen 3).
 bool worth_chaining(const I8Matrix& b, const Chained& c) {
-  const int64_t groups = div_up(b.n, kColumns);
-  return static_cast<double>(c.offsets.size()) / 2 * 3.1 < static_cast<double>(groups * words_of(b, kI8Pairs));
+  double chained = 0;
+  for (const I8Program& p : c.programs) chained += kColumns * (4.2 * p.triples + 3.1 * p.pairs);
+  return chained < static_cast<double>(b.n * words_of(b, kI8Pairs));
 }
 
 }  // namespace
