@@ -8,7 +8,7 @@ namespace ingot::kernel {
 INGOT_INLINE VI broadcast(const void* p) { return VI(word_at(p)); }  // a word in all lanes
 
 inline constexpr int kRowVectors = 2;      // of a tile of kI8Pairs or kI8Dot
-inline constexpr int kChainedVectors = 4;  // at most, of a tile of kI8Chained
+inline constexpr int kChainedVectors = 3;  // at most, of what is computed together of a tile of kI8Chained
 
 // acc[columns][rows of a tile], of which V vectors of rows are computed.
 template <int64_t Form, int V, int N>
@@ -22,22 +22,73 @@ INGOT_INLINE void store_tile(const VI (&c)[V][N], int32_t* acc) {
       store(acc + j * i8_tile_rows(Form) + r * kLanes, c[r][j]);
 }
 
-// Adds the products of a chain of words: in 16 bits first.
+// Adds the products of a vector of rows and a chain of words of 2 columns: in 16 bits first.
+#if defined(__AVX2__)
+alignas(32) inline constexpr int16_t kOnes[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+using Ones = const int16_t (*)[16];
+INGOT_INLINE Ones ones() {
+  Ones p = &kOnes;
+  asm("" : "+r"(p));  // a short address, instead of one relative to the code in every instruction
+  return p;
+}
+// With 6 accumulators and 6 weights in registers 4 are left, which are enough in this order only.
+#define INGOT_FIRST_WORD             \
+  "vmovdqu %[x0], %[x]\n"            \
+  "vpmaddubsw %[w00], %[x], %[s0]\n" \
+  "vpmaddubsw %[w01], %[x], %[s1]\n"
+#define INGOT_NEXT_WORD(i)      \
+  "vmovdqu %[x" #i              \
+  "], %[x]\n"                   \
+  "vpmaddubsw %[w" #i           \
+  "0], %[x], %[y]\n"            \
+  "vpmaddubsw %[w" #i           \
+  "1], %[x], %[x]\n"            \
+  "vpaddw %[y], %[s0], %[s0]\n" \
+  "vpaddw %[x], %[s1], %[s1]\n"
+#define INGOT_WIDEN                 \
+  "vpmaddwd %[one], %[s0], %[s0]\n" \
+  "vpmaddwd %[one], %[s1], %[s1]\n" \
+  "vpaddd %[s0], %[c0], %[c0]\n"    \
+  "vpaddd %[s1], %[c1], %[c1]"
+#define INGOT_WORD(i) [x##i] "m"(*reinterpret_cast<const Bytes*>(a[i])), [w##i##0] "x"(w[i][0]), [w##i##1] "x"(w[i][1])
+INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[3], const Bytes (&w)[3][2], Ones one) {
+  Shorts x, y, s0, s1;
+  asm(INGOT_FIRST_WORD INGOT_NEXT_WORD(1) INGOT_NEXT_WORD(2) INGOT_WIDEN
+      : [c0] "+x"(c[0]), [c1] "+x"(c[1]), [x] "=&x"(x), [y] "=&x"(y), [s0] "=&x"(s0), [s1] "=&x"(s1)
+      : INGOT_WORD(0), INGOT_WORD(1), INGOT_WORD(2), [one] "m"(*one));
+}
+INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[2], const Bytes (&w)[2][2], Ones one) {
+  Shorts x, y, s0, s1;
+  asm(INGOT_FIRST_WORD INGOT_NEXT_WORD(1) INGOT_WIDEN
+      : [c0] "+x"(c[0]), [c1] "+x"(c[1]), [x] "=&x"(x), [y] "=&x"(y), [s0] "=&x"(s0), [s1] "=&x"(s1)
+      : INGOT_WORD(0), INGOT_WORD(1), [one] "m"(*one));
+}
+#undef INGOT_FIRST_WORD
+#undef INGOT_NEXT_WORD
+#undef INGOT_WIDEN
+#undef INGOT_WORD
+#else
+using Ones = Shorts;
+INGOT_INLINE Ones ones() { return Shorts(int16_t(1)); }
+template <int Words>
+INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[Words], const Bytes (&w)[Words][2], Ones one) {
+  Shorts sum[2] = {Shorts(int16_t(0)), Shorts(int16_t(0))};
+  INGOT_UNROLL for (int i = 0; i < Words; i++) INGOT_UNROLL for (int j = 0; j < 2; j++) sum[j] +=
+      multiply_bytes(load_as<Bytes>(a[i]), w[i][j]);
+  INGOT_UNROLL for (int j = 0; j < 2; j++) c[j] += multiply_shorts(sum[j], one);
+}
+#endif
+
+// The same for all vectors of rows.
 template <int Words, int V, int N>
-INGOT_INLINE void add_chain(VI (&c)[V][N], const uint8_t* a, const uint16_t* at, const int8_t* w, Shorts one) {
+INGOT_INLINE void add_chains(VI (&c)[V][N], const uint8_t* a, const uint16_t* at, const int8_t* w, Ones one) {
   Bytes weight[Words][N];
   INGOT_UNROLL for (int i = 0; i < Words; i++) INGOT_UNROLL for (int j = 0; j < N; j++) weight[i][j] =
       __builtin_bit_cast(Bytes, broadcast(w + (i * N + j) * 4));
   INGOT_UNROLL for (int r = 0; r < V; r++) {
-    Shorts sum[N];
-    INGOT_UNROLL for (int i = 0; i < Words; i++) {
-      const Bytes x = load_as<Bytes>(a + at[i] * kI8OffsetUnit + r * sizeof(Bytes));
-      INGOT_UNROLL for (int j = 0; j < N; j++) {
-        const Shorts product = multiply_bytes(x, weight[i][j]);
-        sum[j] = i == 0 ? product : Shorts(sum[j] + product);
-      }
-    }
-    INGOT_UNROLL for (int j = 0; j < N; j++) c[r][j] += multiply_shorts(sum[j], one);
+    const uint8_t* words[Words];
+    INGOT_UNROLL for (int i = 0; i < Words; i++) words[i] = a + at[i] * kI8OffsetUnit + r * sizeof(Bytes);
+    add_chain(c[r], words, weight, one);
   }
 }
 
@@ -45,14 +96,13 @@ template <int V>
 INGOT_INLINE void chained_tile(const uint8_t* a, const uint16_t* at, const int8_t* w, const I8Program& program,
                                int32_t* acc, bool first) {
   constexpr int kColumns = i8_tile_columns(kI8Chained);
-  Shorts one = Shorts(int16_t(1));
-  asm volatile("" : "+x"(one));  // a constant would be loaded again and again
+  const Ones one = ones();
   VI c[V][kColumns];
   load_tile<kI8Chained>(c, acc, first);
 #pragma clang loop unroll(disable)
-  for (int64_t i = program.triples; i > 0; i--, at += 3, w += 3 * kColumns * 4) add_chain<3>(c, a, at, w, one);
+  for (int64_t i = program.triples; i > 0; i--, at += 3, w += 3 * kColumns * 4) add_chains<3>(c, a, at, w, one);
 #pragma clang loop unroll(disable)
-  for (int64_t i = program.pairs; i > 0; i--, at += 2, w += 2 * kColumns * 4) add_chain<2>(c, a, at, w, one);
+  for (int64_t i = program.pairs; i > 0; i--, at += 2, w += 2 * kColumns * 4) add_chains<2>(c, a, at, w, one);
   store_tile<kI8Chained>(c, acc);
 }
 
@@ -417,7 +467,7 @@ struct I8Call {
   int32_t* acc;
   // Of the batch entry and the chunk at hand:
   const uint8_t *a, *b;
-  int64_t entry, first_row, rows;        // the group of rows
+  int64_t entry, first_tile, tiles;      // the group of rows
   int64_t chunk, first_column, columns;  // the chunk
   const int32_t* colsum;
 };
@@ -426,30 +476,41 @@ template <int64_t Form>
 INGOT_INLINE bool needs_row_sums(const GemmI8Params& p) {
   return p.b_zero != kNoZero || (i8_of_bytes(Form) && !p.b_signed);
 }
-// How a tile is computed: rows in vectors, and few more one by one.
-struct I8TileRows {
-  int64_t in_vectors, single;
-};
+// Calls run(tile of the group, first row, rows) for each tile of the group, and single(i, row) for the rows after the
+// last tile, which are multiplied one by one.
+template <class Run, class Single>
+INGOT_INLINE void each_tile(const I8Call& x, Run run, Single single) {
+  const int64_t end = x.first_tile + x.tiles;
+  for (int64_t tile = x.first_tile; tile < end; tile++) {
+    const int64_t first = i8_tile_start(x.p, tile), rows = i8_tile_start(x.p, tile + 1) - first;
+    if (rows) run(tile - x.first_tile, first, rows);
+  }
+  if (end == i8_tiles(x.p))
+    for (int64_t i = 0, count = i8_single_rows(x.p); i < count; i++) single(i, x.p.m - count + i);
+}
 template <int64_t Form>
-INGOT_INLINE I8TileRows tile_rows(const I8Call& x, int64_t row) {
-  constexpr int64_t kTile = i8_tile_rows(Form), kStep = Form == kI8Chained ? kLanes : kTile;
-  if (x.rows - row >= kTile) return {kTile, 0};
-  const int64_t rest = x.p.m % kTile, single = rest % kStep;
-  return single <= i8_few_rows(Form) ? I8TileRows{rest - single, single} : I8TileRows{div_up(rest, kStep) * kStep, 0};
+INGOT_INLINE uint8_t* tile_at(const I8Call& x, int64_t tile) {
+  return x.packed_a + tile * i8_tile_rows(Form) * i8_words(x.p) * 4 * i8_word_stride(Form);
+}
+template <int64_t Form>
+INGOT_INLINE uint8_t* single_row_at(const I8Call& x, int64_t i) {
+  return x.single_rows + i * i8_words(x.p) * i8_row_word(Form);
+}
+INGOT_INLINE int32_t* row_sum_of(const I8Call& x, int64_t row) {
+  return x.row_sums + (row - i8_tile_start(x.p, x.first_tile));
 }
 
 template <int64_t Form>
 INGOT_INLINE void pack_group(I8Call& x) {
-  const int64_t words = i8_words(x.p);
-  for (int64_t r = 0; r < x.rows; r += i8_tile_rows(Form)) {
-    const auto rows = rows_of<Form>(x.p, x.a, x.first_row + r);
-    const I8TileRows n = tile_rows<Form>(x, r);
-    pack_tile<Form>(x.p, rows, n.in_vectors, x.packed_a + r * words * 4 * i8_word_stride(Form), x.row_sums + r,
-                    needs_row_sums<Form>(x.p));
-    for (int64_t i = 0; i < n.single; i++)
-      pack_row<Form>(x.p, rows.at[n.in_vectors + i], x.single_rows + i * words * i8_row_word(Form),
-                     x.row_sums + r + n.in_vectors + i);
-  }
+  each_tile(
+      x,
+      [&](int64_t tile, int64_t first, int64_t rows) INGOT_INLINED {
+        pack_tile<Form>(x.p, rows_of<Form>(x.p, x.a, first), rows, tile_at<Form>(x, tile), row_sum_of(x, first),
+                        needs_row_sums<Form>(x.p));
+      },
+      [&](int64_t i, int64_t row) INGOT_INLINED {
+        pack_row<Form>(x.p, rows_of<Form>(x.p, x.a, row).at[0], single_row_at<Form>(x, i), row_sum_of(x, row));
+      });
 }
 
 // Where the chunk at hand of a packed B begins.
@@ -513,13 +574,14 @@ INGOT_INLINE void accumulate(const I8Call& x, const I8Chunk& chunk, const uint8_
   }
 }
 
-// Takes the zero points out of sums of `lanes` columns from `column` (of the chunk) on, and hands them to the epilogue.
+// Takes the zero points out of sums of `lanes` columns of a row, from `column` (of the chunk) on, and hands them to the
+// epilogue.
 template <int64_t Form>
 INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t column, int64_t lanes) {
   const GemmI8Params& p = x.p;
   constexpr bool bytes = i8_of_bytes(Form);
-  const int64_t in_matrix = x.first_row + row, in_b = x.first_column + column;
-  const int64_t out_row = x.entry * p.entry_row + in_matrix, out_column = x.entry * p.entry_col + in_b;
+  const int64_t out_row = x.entry * p.entry_row + row;
+  const int64_t out_column = x.entry * p.entry_col + x.first_column + column;
   const int32_t a_zero =
       (p.a_zero == kZeroPerRow ? zero_at(x.call->operand[3], p.a_zero, out_row, p.a_signed) : x.a_zero) +
       (bytes && p.a_signed ? 128 : 0);
@@ -531,7 +593,7 @@ INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t colum
     if (p.b_zero == kZeroPerColumn)
       for (int64_t l = 0; l < kLanes; l++)
         if (l < lanes) b_zero[l] = zero_at(x.call->operand[4], p.b_zero, out_column + l, p.b_signed) - shift;
-    sum -= b_zero * (x.row_sums[row] - depth * a_zero);
+    sum -= b_zero * (*row_sum_of(x, row) - depth * a_zero);
   }
   ingot_hook_store(sum, x.out, out_row * p.c_row + out_column, x.call->operand + 5, p.extra, out_row, out_column, lanes,
                    x.call->program);
@@ -540,14 +602,14 @@ INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t colum
 // The sums of a tile's rows, a strip of columns at a time: from columns of rows to rows of columns, then to the
 // epilogue, in a loop that keeps the epilogue's constants in registers.
 template <int64_t Form>
-INGOT_INLINE void finish_tile(const I8Call& x, int64_t row, int64_t in_vectors) {
+INGOT_INLINE void finish_tile(const I8Call& x, int64_t row, int64_t in_tile) {
   constexpr int64_t kStrip = 32, kTile = i8_tile_rows(Form);
   alignas(64) int32_t strip[kTile][kStrip];  // aligns what is spilled, too
-  const int64_t rows = min_of(in_vectors, x.rows - row);
+  const int64_t rows = min_of(in_tile, x.p.m - row);
   for (int64_t first = 0; first < x.columns; first += kStrip) {
     const int64_t columns = min_of(kStrip, x.columns - first);
     for (int64_t c = 0; c < columns; c += kLanes)
-      for (int64_t r = 0; r < in_vectors; r += kLanes) {
+      for (int64_t r = 0; r < in_tile; r += kLanes) {
         VI v[kLanes];
         INGOT_UNROLL for (int i = 0; i < kLanes; i++) v[i] = load(x.acc + (first + c + i) * kTile + r);
         transpose_words(v);
@@ -561,19 +623,17 @@ INGOT_INLINE void finish_tile(const I8Call& x, int64_t row, int64_t in_vectors) 
 
 template <int64_t Form>
 INGOT_INLINE void chunk_product(const I8Call& x, const I8Chunk& chunk) {
-  const int64_t words = i8_words(x.p);
-  for (int64_t row = 0; row < x.rows; row += i8_tile_rows(Form)) {
-    const I8TileRows n = tile_rows<Form>(x, row);
-    if (n.in_vectors) {
-      accumulate<Form>(x, chunk, x.packed_a + row * words * 4 * i8_word_stride(Form), n.in_vectors);
-      finish_tile<Form>(x, row, n.in_vectors);
-    }
-    for (int64_t i = 0; i < n.single; i++) {
-      accumulate<Form>(x, chunk, x.single_rows + i * words * i8_row_word(Form), 0);
-      for (int64_t c = 0; c < x.columns; c += kLanes)
-        finish_row<Form>(x, load(x.acc + c), row + n.in_vectors + i, c, min_of(kLanes, x.columns - c));
-    }
-  }
+  each_tile(
+      x,
+      [&](int64_t tile, int64_t first, int64_t rows) INGOT_INLINED {
+        accumulate<Form>(x, chunk, tile_at<Form>(x, tile), rows);
+        finish_tile<Form>(x, first, rows);
+      },
+      [&](int64_t i, int64_t row) INGOT_INLINED {
+        accumulate<Form>(x, chunk, single_row_at<Form>(x, i), 0);
+        for (int64_t c = 0; c < x.columns; c += kLanes)
+          finish_row<Form>(x, load(x.acc + c), row, c, min_of(kLanes, x.columns - c));
+      });
 }
 
 template <int64_t Form>
@@ -607,8 +667,8 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
     x.first_column = x.chunk * i8_chunk_columns(Form);
     x.columns = min_of(i8_chunk_columns(Form), p.n - x.first_column);
     x.entry = group / p.row_groups;
-    x.first_row = i8_group_start(p, g);
-    x.rows = i8_group_start(p, g + 1) - x.first_row;
+    x.first_tile = i8_group_start(p, g);
+    x.tiles = i8_group_start(p, g + 1) - x.first_tile;
     const int64_t i2 = x.entry % p.batch[2], i1 = x.entry / p.batch[2] % p.batch[1],
                   i0 = x.entry / (p.batch[2] * p.batch[1]);
     x.a = static_cast<const uint8_t*>(call->operand[0]) + i0 * p.a_batch[0] + i1 * p.a_batch[1] + i2 * p.a_batch[2];

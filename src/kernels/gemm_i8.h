@@ -10,7 +10,7 @@
 //    255 * 128 < 2^15. Weights are known when they are packed (planner/pack_i8.h), so each group of 2 columns gets a
 //    program in which that holds: words are chained so that even the products of three may be added in 16 bits before
 //    one pmaddwd widens them, in one of two byte orders of A, and a word that is never safe is split into two.
-//    A tile is 32 rows by 2 columns: the fewer columns share a chain, the longer it can be.
+//    A tile is 24 rows by 2 columns: the fewer columns share a chain, the longer it can be.
 //  - kI8Pairs: a word is 2 numbers of K widened to 16 bits, multiplied by pmaddwd. For weights that chain badly and for
 //    operands that are not known ahead. A tile is 16 rows by 4 columns.
 //  - kI8Dot: a word is 4 bytes of K, which vpdpbusd multiplies and adds in 32 bits. For constant weights on CPUs that
@@ -50,7 +50,8 @@ struct GemmI8Params {
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
 
-INGOT_INLINE constexpr int64_t i8_tile_rows(int64_t form) { return form == kI8Chained ? 32 : 16; }
+INGOT_INLINE constexpr int64_t i8_step_rows(int64_t form) { return form == kI8Chained ? 8 : 16; }
+INGOT_INLINE constexpr int64_t i8_tile_rows(int64_t form) { return form == kI8Chained ? 24 : 16; }  // at most
 INGOT_INLINE constexpr int64_t i8_tile_columns(int64_t form) {
   return form == kI8Chained ? 2 : form == kI8Pairs ? 4 : 6;
 }
@@ -63,7 +64,7 @@ inline constexpr int64_t kI8Slack = 32;
 inline constexpr int64_t kI8Orders = 2;    // byte orders of A in kI8Chained: 0123 and 0213
 inline constexpr int64_t kI8MaxChain = 3;  // words of a chain; 2 at least
 // A word of A in one order: its offset counts 8 bytes of a tile, so that an address is one instruction, and 1 byte of a
-// row by itself, which therefore has 16 bytes for it.
+// row by itself, which therefore has 12 bytes for it.
 inline constexpr int64_t kI8OffsetUnit = 8, kI8RowEntry = i8_tile_rows(kI8Chained) * 4 / kI8OffsetUnit;
 
 // Are words bytes, those of A unsigned and those of B signed? Others are 128 too high or too low, which is put right in
@@ -87,9 +88,20 @@ INGOT_INLINE int64_t i8_block_start(int64_t words, int64_t blocks, int64_t block
 
 INGOT_INLINE int64_t i8_chunks(int64_t form, int64_t n) { return div_up(n, i8_chunk_columns(form)); }
 INGOT_INLINE int64_t i8_row_groups(int64_t m) { return max_of(1, div_up(m, kI8GroupRows)); }
-INGOT_INLINE int64_t i8_group_start(const GemmI8Params& p, int64_t group) {
-  const int64_t tile = i8_tile_rows(p.form);
-  return min_of(p.m, div_up(p.m, tile) * group / p.row_groups * tile);
+// Tiles are of equal height, but for a step of rows, and of whole steps, but for few single rows after the last tile.
+INGOT_INLINE int64_t i8_single_rows(const GemmI8Params& p) {
+  const int64_t rest = p.m % i8_step_rows(p.form);
+  return rest <= i8_few_rows(p.form) ? rest : 0;
+}
+INGOT_INLINE int64_t i8_steps(const GemmI8Params& p) { return div_up(p.m - i8_single_rows(p), i8_step_rows(p.form)); }
+INGOT_INLINE int64_t i8_tiles(const GemmI8Params& p) {
+  return max_of(1, div_up(i8_steps(p), i8_tile_rows(p.form) / i8_step_rows(p.form)));
+}
+INGOT_INLINE int64_t i8_tile_start(const GemmI8Params& p, int64_t tile) {
+  return i8_steps(p) * tile / i8_tiles(p) * i8_step_rows(p.form);
+}
+INGOT_INLINE int64_t i8_group_start(const GemmI8Params& p, int64_t group) {  // a tile
+  return i8_tiles(p) * group / p.row_groups;
 }
 INGOT_INLINE int64_t i8_units(const GemmI8Params& p) {
   if (p.m == 0) return 0;
@@ -120,11 +132,11 @@ struct I8Scratch {
 INGOT_INLINE I8Scratch i8_scratch(const GemmI8Params& p) {
   I8Scratch s;
   const int64_t tile = i8_tile_rows(p.form), words = i8_words(p);
-  const int64_t rows = (div_up(div_up(p.m, tile), p.row_groups)) * tile;
+  const int64_t rows = div_up(i8_tiles(p), p.row_groups) * tile;
   s.a = 0;
   s.single_rows = rows * words * 4 * i8_word_stride(p.form);
-  s.row_sums = s.single_rows + (div_up(i8_few_rows(p.form) * words * i8_row_word(p.form), 64) * 64);
-  s.acc = s.row_sums + rows * 4;
+  s.row_sums = s.single_rows + div_up(i8_few_rows(p.form) * words * i8_row_word(p.form), 64) * 64;
+  s.acc = s.row_sums + div_up((rows + i8_few_rows(p.form)) * 4, 64) * 64;
   s.b = s.acc + i8_chunk_columns(p.form) * tile * 4;
   s.total = s.b + (p.b_packed ? 0 : i8_chunk_columns(p.form) * (words + 1) * 4);
   return s;

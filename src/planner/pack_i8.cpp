@@ -1,8 +1,11 @@
 #include "planner/pack_i8.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <numeric>
 #include <optional>
+#include <span>
 #include <tuple>
 
 namespace ingot {
@@ -30,59 +33,77 @@ std::optional<int64_t> k_of(const I8Matrix& b, I8Form form, int64_t word, int64_
   return word / run_words * b.run_bytes + in_run;
 }
 
-// What meets in the 16-bit lanes of a word: positive sums of [column][half], then negative ones.
-using Sums = uint8_t __attribute__((ext_vector_type(8)));
+// What meets in the 16-bit lanes of a word: positive sums of [column][half], then negative ones, in the first order of
+// bytes and then in the second; all 255 in an order in which the word is not safe by itself.
+using Sums = uint8_t __attribute__((ext_vector_type(16)));
+constexpr int kHalf = sizeof(Sums) / kI8Orders;
 
-bool fit(Sums a, Sums b) {
-  const Sums over = __builtin_elementwise_sub_sat(__builtin_elementwise_add_sat(a, b), Sums(uint8_t(kLimit)));
-  return __builtin_bit_cast(uint64_t, over) == 0;
+// Both halves as the one of this order.
+Sums of_order(Sums s, int order) {
+  return order == 0 ? __builtin_shufflevector(s, s, 0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7)
+                    : __builtin_shufflevector(s, s, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+// Of which orders, as bits, all sums are at most `most`.
+unsigned orders_within(Sums s, Sums most) {
+  const auto over = __builtin_bit_cast(std::array<uint64_t, kI8Orders>, __builtin_elementwise_sub_sat(s, most));
+  return unsigned{over[0] == 0} | unsigned{over[1] == 0} << 1;
 }
 
 // A word of each of 2 columns: 4 neighbours along K.
 struct Word {
-  int32_t index = 0;  // in the block
-  int8_t w[kColumns][4] = {};
-  Sums sums[kI8Orders] = {};
-  bool safe[kI8Orders] = {};
-  int weight = 0;  // the largest sum in the better order
-  int order = 0;   // chosen
+  int32_t index;  // in the block
+  int8_t w[kColumns][4];
+  Sums sums;
+  int weight;  // the largest sum in the better order
+
+  bool safe() const { return weight <= kLimit; }
 };
 
 void measure(Word& word) {
-  using Weights = int8_t __attribute__((ext_vector_type(8)));
-  using Bytes8 = uint8_t __attribute__((ext_vector_type(8)));
-  Weights all;
-  std::memcpy(&all, word.w, sizeof all);
+  using Weights = int8_t __attribute__((ext_vector_type(kHalf)));
+  using Parts = uint8_t __attribute__((ext_vector_type(kHalf)));
+  const auto all = __builtin_bit_cast(Weights, word.w);
   const Weights zero = 0;
   // -128 has no positive counterpart in 8 bits: as an unsigned number it is right.
-  const auto positive = __builtin_bit_cast(Bytes8, all > zero ? all : zero);
-  const auto negative = __builtin_bit_cast(Bytes8, Weights(zero - (all < zero ? all : zero)));
-  // What is added to what in the two orders, 0+1 2+3 and 0+2 1+3, of the positive parts and then of the negative ones.
-  const Sums parts[kI8Orders][2] = {{__builtin_shufflevector(positive, negative, 0, 2, 4, 6, 8, 10, 12, 14),
-                                     __builtin_shufflevector(positive, negative, 1, 3, 5, 7, 9, 11, 13, 15)},
-                                    {__builtin_shufflevector(positive, negative, 0, 1, 4, 5, 8, 9, 12, 13),
-                                     __builtin_shufflevector(positive, negative, 2, 3, 6, 7, 10, 11, 14, 15)}};
+  const auto positive = __builtin_bit_cast(Parts, all > zero ? all : zero);
+  const auto negative = __builtin_bit_cast(Parts, Weights(zero - (all < zero ? all : zero)));
+  // 0+1 and 2+3 in one order, 0+2 and 1+3 in the other.
+  word.sums = __builtin_elementwise_add_sat(
+      __builtin_shufflevector(positive, negative, 0, 2, 4, 6, 8, 10, 12, 14, 0, 1, 4, 5, 8, 9, 12, 13),
+      __builtin_shufflevector(positive, negative, 1, 3, 5, 7, 9, 11, 13, 15, 2, 3, 6, 7, 10, 11, 14, 15));
   word.weight = 255;
-  for (int v = 0; v < kI8Orders; v++) {
-    word.sums[v] = __builtin_elementwise_add_sat(parts[v][0], parts[v][1]);
-    const int most = __builtin_reduce_max(word.sums[v]);
-    word.safe[v] = most <= kLimit;
+  for (int order = 0; order < kI8Orders; order++) {
+    const int most = __builtin_reduce_max(of_order(word.sums, order));
     word.weight = std::min(word.weight, most);
+    if (most > kLimit)
+      for (int i = 0; i < kHalf; i++) word.sums[order * kHalf + i] = 255;
   }
 }
 
+// Where the numbers of a column's words lie, [word][4]; -1 where the run has ended.
+std::vector<int64_t> word_offsets(const I8Matrix& b) {
+  std::vector<int64_t> out;
+  for (int64_t word = 0; word < words_of(b, kI8Chained); word++)
+    for (int64_t part = 0; part < 4; part++) {
+      const auto k = k_of(b, kI8Chained, word, part);
+      out.push_back(k ? b.k_offset[static_cast<size_t>(*k)] : -1);
+    }
+  return out;
+}
+
 // Words of a group of columns in a block of K, each safe in at least one order.
-std::vector<Word> safe_words(const I8Matrix& b, int64_t column, int64_t start, int64_t end) {
-  std::vector<Word> out;
-  out.reserve(static_cast<size_t>(end - start) * 2);
-  for (int64_t i = start; i < end; i++) {
-    Word word;
-    word.index = static_cast<int32_t>(i - start);
-    for (int64_t part = 0; part < 4; part++)
-      if (auto k = k_of(b, kI8Chained, i, part))
-        for (int64_t j = 0; j < kColumns && column + j < b.n; j++) word.w[j][part] = weight(b, *k, column + j);
+void safe_words(const I8Matrix& b, int64_t column, std::span<const int64_t> offsets, std::vector<Word>& out) {
+  out.clear();
+  const uint8_t flip = b.is_signed ? 0 : 0x80;
+  const int64_t columns = std::min(kColumns, b.n - column);
+  for (size_t i = 0; i < offsets.size(); i += 4) {
+    Word word{static_cast<int32_t>(i / 4), {}, {}, 0};
+    for (int64_t j = 0; j < columns; j++)
+      for (size_t part = 0; part < 4; part++)
+        if (const int64_t at = offsets[i + part]; at >= 0)
+          word.w[j][part] = static_cast<int8_t>(b.data[(column + j) * b.column_stride + at] ^ flip);
     measure(word);
-    if (word.safe[0] || word.safe[1]) {
+    if (word.safe()) {
       out.push_back(word);
       continue;
     }
@@ -97,89 +118,118 @@ std::vector<Word> safe_words(const I8Matrix& b, int64_t column, int64_t start, i
     out.push_back(half);
     out.push_back(word);
   }
-  return out;
 }
 
-// Words whose products may be added in 16 bits. The sums of all choices of their orders that are safe: bit i of
-// `orders` is the order of word i.
+// Words, by number, whose products may be added in 16 bits, and their orders.
 struct Chain {
-  struct Choice {
-    Sums sums;
-    unsigned orders;
-  };
-  Word* words[kI8MaxChain];
-  int length = 0;
-  Choice choices[1 << kI8MaxChain];
-  int count = 0;
-
-  explicit Chain(Word* first) : words{first}, length(1) {
-    for (unsigned v = 0; v < kI8Orders; v++)
-      if (first->safe[v]) choices[count++] = {first->sums[v], v};
-  }
-  bool add(Word* word) {
-    Choice next[1 << kI8MaxChain];
-    int found = 0;
-    for (int i = 0; i < count; i++)
-      for (unsigned v = 0; v < kI8Orders; v++)
-        if (word->safe[v] && fit(choices[i].sums, word->sums[v]))
-          next[found++] = {choices[i].sums + word->sums[v], choices[i].orders | v << length};
-    if (!found) return false;
-    std::copy_n(next, found, choices);
-    count = found;
-    words[length++] = word;
-    return true;
-  }
-  void choose() const {
-    for (int i = 0; i < length; i++) words[i]->order = static_cast<int>(choices[0].orders >> i & 1);
-  }
+  std::array<uint16_t, kI8MaxChain> words;
+  std::array<uint8_t, kI8MaxChain> orders;
+  int length;
 };
 
 // Heavy words first, each with the heaviest that fit it.
-std::vector<Chain> chain_up(std::vector<Word>& words) {
-  std::vector<Word*> left;
-  left.reserve(words.size());
-  for (Word& w : words) left.push_back(&w);
-  std::sort(left.begin(), left.end(),
-            [](const Word* a, const Word* b) { return std::pair(-a->weight, a) < std::pair(-b->weight, b); });
-  std::vector<Chain> out;
-  for (size_t i = 0; i < left.size(); i++) {
-    if (!left[i]) continue;
-    Chain chain(left[i]);
-    for (size_t j = i + 1; j < left.size() && chain.length < kI8MaxChain; j++)
-      if (left[j] && chain.add(left[j])) left[j] = nullptr;
-    chain.choose();
-    out.push_back(chain);
+class Chains {
+ public:
+  const std::vector<Chain>& of(const std::vector<Word>& words) {
+    sort(words);
+    chains_.clear();
+    while (!numbers_.empty()) chains_.push_back(next_chain());
+    return chains_;
   }
-  // The longest first, in the order of memory.
-  std::sort(out.begin(), out.end(), [](const Chain& a, const Chain& b) {
-    return std::pair(-a.length, a.words[0]) < std::pair(-b.length, b.words[0]);
-  });
-  return out;
-}
+
+ private:
+  static constexpr int kMaxChoices = 2;
+
+  // A way to order the bytes of the words chosen so far, and what it leaves in the lanes.
+  struct Choice {
+    Sums room;
+    std::array<uint8_t, kI8MaxChain> orders;
+  };
+
+  void sort(const std::vector<Word>& words) {
+    std::array<uint16_t, kLimit + 2> starts{};  // of the words of each weight, the heaviest first
+    for (const Word& w : words) starts[static_cast<size_t>(kLimit - w.weight + 1)]++;
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    numbers_.resize(words.size());
+    sums_.resize(words.size());
+    for (size_t i = 0; i < words.size(); i++) {
+      const size_t at = starts[static_cast<size_t>(kLimit - words[i].weight)]++;
+      numbers_[at] = static_cast<uint16_t>(i);
+      sums_[at] = words[i].sums;
+    }
+  }
+
+  Chain next_chain() {
+    Chain chain{};
+    std::array<Choice, kMaxChoices> choices;
+    choices[0] = {Sums(uint8_t{kLimit}), {}};
+    int count = 1;
+    for (size_t j = 0; j < sums_.size() && chain.length < kI8MaxChain; j++) {
+      std::array<unsigned, kMaxChoices> fit;
+      unsigned any = 0;
+      for (int c = 0; c < count; c++) any |= fit[c] = orders_within(sums_[j], choices[c].room);
+      if (!any) continue;
+      const std::array<Choice, kMaxChoices> before = choices;
+      const int tried = count;
+      count = 0;
+      for (int c = 0; c < tried; c++)
+        for (int order = 0; order < kI8Orders && count < kMaxChoices; order++)
+          if (fit[c] >> order & 1) {
+            choices[count] = before[c];
+            choices[count].room -= of_order(sums_[j], order);
+            choices[count++].orders[chain.length] = static_cast<uint8_t>(order);
+          }
+      chain.words[chain.length++] = numbers_[j];
+      numbers_.erase(numbers_.begin() + static_cast<std::ptrdiff_t>(j));
+      sums_.erase(sums_.begin() + static_cast<std::ptrdiff_t>(j));
+      j--;
+    }
+    chain.orders = choices[0].orders;
+    return chain;
+  }
+
+  std::vector<uint16_t> numbers_;  // of the words left, the heaviest first
+  std::vector<Sums> sums_;         // of the same
+  std::vector<Chain> chains_;
+};
 
 struct Program {
-  int32_t triples = 0, pairs = 0;
+  int32_t group, triples, pairs;
   std::vector<uint16_t> offsets;
   std::vector<int8_t> weights;
-  void add(const Word& word, bool zero) {
-    offsets.push_back(static_cast<uint16_t>((word.index * kI8Orders + word.order) * kI8RowEntry));
-    for (const auto& row : word.w)
-      for (int part : kOrder[word.order]) weights.push_back(zero ? int8_t(0) : row[part]);
+
+  void add(const Word& word, int order, bool zero = false) {
+    offsets.push_back(static_cast<uint16_t>((word.index * kI8Orders + order) * kI8RowEntry));
+    std::array<int8_t, sizeof word.w> ordered{};
+    for (size_t i = 0; i < ordered.size() && !zero; i++) ordered[i] = word.w[i / 4][kOrder[order][i % 4]];
+    weights.insert(weights.end(), ordered.begin(), ordered.end());
+  }
+  void add(const std::vector<Word>& words, const Chain& chain) {
+    (chain.length == 3 ? triples : pairs)++;
+    for (int i = 0; i < chain.length; i++) add(words[chain.words[i]], chain.orders[i]);
+    if (chain.length == 1) add(words[chain.words[0]], chain.orders[0], true);
   }
 };
 
-Program make_program(const I8Matrix& b, int64_t column, int64_t start, int64_t end) {
-  std::vector<Word> words = safe_words(b, column, start, end);
-  Program p;
-  p.offsets.reserve(words.size() * 2);
-  p.weights.reserve(words.size() * 2 * sizeof(Word::w));
-  for (const Chain& chain : chain_up(words)) {
-    (chain.length == 3 ? p.triples : p.pairs)++;
-    for (int i = 0; i < chain.length; i++) p.add(*chain.words[i], false);
-    if (chain.length == 1) p.add(*chain.words[0], true);
+// Makes programs, in memory that is used again.
+class ProgramMaker {
+ public:
+  void make(const I8Matrix& b, int64_t column, std::span<const int64_t> offsets, Program& out) {
+    safe_words(b, column, offsets, words_);
+    out.triples = out.pairs = 0;
+    out.offsets.clear();
+    out.weights.clear();
+    const std::vector<Chain>& chains = chains_.of(words_);
+    for (const Chain& c : chains)
+      if (c.length == 3) out.add(words_, c);
+    for (const Chain& c : chains)
+      if (c.length != 3) out.add(words_, c);
   }
-  return p;
-}
+
+ private:
+  std::vector<Word> words_;
+  Chains chains_;
+};
 
 // Sections one after the other, each at a multiple of 64 bytes.
 class Blob {
@@ -242,24 +292,33 @@ struct Chained {
 Chained make_chained(const I8Matrix& b) {
   const int64_t words = words_of(b, kI8Chained), blocks = i8_blocks(kI8Chained, words);
   Chained out;
+  const std::vector<int64_t> offsets = word_offsets(b);
+  ProgramMaker maker;
+  std::vector<Program> programs;
+  std::vector<const Program*> sorted;
   for (int64_t chunk = 0; chunk < i8_chunks(kI8Chained, b.n); chunk++) {
     constexpr int64_t kChunk = i8_chunk_columns(kI8Chained);
-    const int64_t first = chunk * kChunk, columns = std::min(kChunk, b.n - first);
+    const int64_t first = chunk * kChunk, groups = div_up(std::min(kChunk, b.n - first), kColumns);
+    programs.resize(static_cast<size_t>(groups));
     for (int64_t block = 0; block < blocks; block++) {
-      std::vector<std::pair<int32_t, Program>> programs;
-      for (int64_t g = 0; g < div_up(columns, kColumns); g++)
-        programs.emplace_back(static_cast<int32_t>(g),
-                              make_program(b, first + g * kColumns, i8_block_start(words, blocks, block),
-                                           i8_block_start(words, blocks, block + 1)));
+      const int64_t start = i8_block_start(words, blocks, block), end = i8_block_start(words, blocks, block + 1);
+      const auto block_offsets =
+          std::span(offsets).subspan(static_cast<size_t>(start * 4), static_cast<size_t>((end - start) * 4));
+      sorted.clear();
+      for (int64_t g = 0; g < groups; g++) {
+        Program& p = programs[static_cast<size_t>(g)];
+        p.group = static_cast<int32_t>(g);
+        maker.make(b, first + g * kColumns, block_offsets, p);
+        sorted.push_back(&p);
+      }
       // Loops of equal length in a row: their ends are predicted.
-      std::sort(programs.begin(), programs.end(), [](const auto& x, const auto& y) {
-        return std::tuple(x.second.triples, x.second.pairs, x.first) <
-               std::tuple(y.second.triples, y.second.pairs, y.first);
+      std::sort(sorted.begin(), sorted.end(), [](const Program* x, const Program* y) {
+        return std::tuple(x->triples, x->pairs, x->group) < std::tuple(y->triples, y->pairs, y->group);
       });
-      for (const auto& [group, p] : programs) {
-        out.programs.push_back({static_cast<int32_t>(out.offsets.size()), p.triples, p.pairs, group});
-        out.offsets.insert(out.offsets.end(), p.offsets.begin(), p.offsets.end());
-        out.weights.insert(out.weights.end(), p.weights.begin(), p.weights.end());
+      for (const Program* p : sorted) {
+        out.programs.push_back({static_cast<int32_t>(out.offsets.size()), p->triples, p->pairs, p->group});
+        out.offsets.insert(out.offsets.end(), p->offsets.begin(), p->offsets.end());
+        out.weights.insert(out.weights.end(), p->weights.begin(), p->weights.end());
       }
     }
   }
