@@ -22,73 +22,87 @@ INGOT_INLINE void store_tile(const VI (&c)[V][N], int32_t* acc) {
       store(acc + j * i8_tile_rows(Form) + r * kLanes, c[r][j]);
 }
 
-// Adds the products of a vector of rows and a chain of words of 2 columns: in 16 bits first.
+// Adds the products of a vector of rows and a chain of words of 2 columns: in 16 bits first. V is how many vectors of
+// rows there are, the accumulators of all being in registers.
 #if defined(__AVX2__)
+// Ones to multiply by. In memory where no register is left: 3 vectors have 6 accumulators beside 6 weights, and the
+// other 4 registers are enough in this order of instructions only.
 alignas(32) inline constexpr int16_t kOnes[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-using Ones = const int16_t (*)[16];
-INGOT_INLINE Ones ones() {
-  Ones p = &kOnes;
-  asm("" : "+r"(p));  // a short address, instead of one relative to the code in every instruction
-  return p;
-}
-// With 6 accumulators and 6 weights in registers 4 are left, which are enough in this order only.
-#define INGOT_FIRST_WORD             \
-  "vmovdqu %[x0], %[x]\n"            \
-  "vpmaddubsw %[w00], %[x], %[s0]\n" \
+struct Ones {
+  Shorts value = Shorts(int16_t(1));
+  const int16_t (*memory)[16] = &kOnes;
+  INGOT_INLINED Ones() {
+    asm("" : "+r"(memory));  // a short address, instead of one relative to the code in every instruction
+  }
+};
+// clang-format off
+#define INGOT_FIRST_WORD              \
+  "vmovdqu %[x0], %[x]\n"             \
+  "vpmaddubsw %[w00], %[x], %[s0]\n"  \
   "vpmaddubsw %[w01], %[x], %[s1]\n"
-#define INGOT_NEXT_WORD(i)      \
-  "vmovdqu %[x" #i              \
-  "], %[x]\n"                   \
-  "vpmaddubsw %[w" #i           \
-  "0], %[x], %[y]\n"            \
-  "vpmaddubsw %[w" #i           \
-  "1], %[x], %[x]\n"            \
-  "vpaddw %[y], %[s0], %[s0]\n" \
+#define INGOT_NEXT_WORD(i)                \
+  "vmovdqu %[x" #i "], %[x]\n"            \
+  "vpmaddubsw %[w" #i "0], %[x], %[y]\n"  \
+  "vpmaddubsw %[w" #i "1], %[x], %[x]\n"  \
+  "vpaddw %[y], %[s0], %[s0]\n"           \
   "vpaddw %[x], %[s1], %[s1]\n"
-#define INGOT_WIDEN                 \
-  "vpmaddwd %[one], %[s0], %[s0]\n" \
-  "vpmaddwd %[one], %[s1], %[s1]\n" \
-  "vpaddd %[s0], %[c0], %[c0]\n"    \
+#define INGOT_WIDEN                  \
+  "vpmaddwd %[one], %[s0], %[s0]\n"  \
+  "vpmaddwd %[one], %[s1], %[s1]\n"  \
+  "vpaddd %[s0], %[c0], %[c0]\n"     \
   "vpaddd %[s1], %[c1], %[c1]"
-#define INGOT_WORD(i) [x##i] "m"(*reinterpret_cast<const Bytes*>(a[i])), [w##i##0] "x"(w[i][0]), [w##i##1] "x"(w[i][1])
-INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[3], const Bytes (&w)[3][2], Ones one) {
+#define INGOT_WORD(i) \
+  [x##i] "m"(*reinterpret_cast<const Bytes*>(a[i])), [w##i##0] "x"(w[i][0]), [w##i##1] "x"(w[i][1])
+#define INGOT_CHAIN(text, ...)                                                                                       \
+  asm(text INGOT_WIDEN                                                                                               \
+      : [c0] "+x"(c[0]), [c1] "+x"(c[1]), [x] "=&x"(x), [y] "=&x"(y), [s0] "=&x"(s0), [s1] "=&x"(s1) : __VA_ARGS__)
+#define INGOT_PAIR(one) INGOT_CHAIN(INGOT_FIRST_WORD INGOT_NEXT_WORD(1), INGOT_WORD(0), INGOT_WORD(1), one)
+#define INGOT_TRIPLE(one) \
+  INGOT_CHAIN(INGOT_FIRST_WORD INGOT_NEXT_WORD(1) INGOT_NEXT_WORD(2), INGOT_WORD(0), INGOT_WORD(1), INGOT_WORD(2), one)
+// clang-format on
+template <int V>
+INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[2], const Bytes (&w)[2][2], const Ones& one) {
   Shorts x, y, s0, s1;
-  asm(INGOT_FIRST_WORD INGOT_NEXT_WORD(1) INGOT_NEXT_WORD(2) INGOT_WIDEN
-      : [c0] "+x"(c[0]), [c1] "+x"(c[1]), [x] "=&x"(x), [y] "=&x"(y), [s0] "=&x"(s0), [s1] "=&x"(s1)
-      : INGOT_WORD(0), INGOT_WORD(1), INGOT_WORD(2), [one] "m"(*one));
+  INGOT_PAIR([one] "x"(one.value));
 }
-INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[2], const Bytes (&w)[2][2], Ones one) {
+template <int V>
+INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[3], const Bytes (&w)[3][2], const Ones& one) {
   Shorts x, y, s0, s1;
-  asm(INGOT_FIRST_WORD INGOT_NEXT_WORD(1) INGOT_WIDEN
-      : [c0] "+x"(c[0]), [c1] "+x"(c[1]), [x] "=&x"(x), [y] "=&x"(y), [s0] "=&x"(s0), [s1] "=&x"(s1)
-      : INGOT_WORD(0), INGOT_WORD(1), [one] "m"(*one));
+  if constexpr (V < 3)
+    INGOT_TRIPLE([one] "x"(one.value));
+  else
+    INGOT_TRIPLE([one] "m"(*one.memory));
 }
 #undef INGOT_FIRST_WORD
 #undef INGOT_NEXT_WORD
 #undef INGOT_WIDEN
 #undef INGOT_WORD
+#undef INGOT_CHAIN
+#undef INGOT_PAIR
+#undef INGOT_TRIPLE
 #else
-using Ones = Shorts;
-INGOT_INLINE Ones ones() { return Shorts(int16_t(1)); }
-template <int Words>
-INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[Words], const Bytes (&w)[Words][2], Ones one) {
+struct Ones {
+  Shorts value = Shorts(int16_t(1));
+};
+template <int V, int Words>
+INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[Words], const Bytes (&w)[Words][2], const Ones& one) {
   Shorts sum[2] = {Shorts(int16_t(0)), Shorts(int16_t(0))};
   INGOT_UNROLL for (int i = 0; i < Words; i++) INGOT_UNROLL for (int j = 0; j < 2; j++) sum[j] +=
       multiply_bytes(load_as<Bytes>(a[i]), w[i][j]);
-  INGOT_UNROLL for (int j = 0; j < 2; j++) c[j] += multiply_shorts(sum[j], one);
+  INGOT_UNROLL for (int j = 0; j < 2; j++) c[j] += multiply_shorts(sum[j], one.value);
 }
 #endif
 
 // The same for all vectors of rows.
 template <int Words, int V, int N>
-INGOT_INLINE void add_chains(VI (&c)[V][N], const uint8_t* a, const uint16_t* at, const int8_t* w, Ones one) {
+INGOT_INLINE void add_chains(VI (&c)[V][N], const uint8_t* a, const uint16_t* at, const int8_t* w, const Ones& one) {
   Bytes weight[Words][N];
   INGOT_UNROLL for (int i = 0; i < Words; i++) INGOT_UNROLL for (int j = 0; j < N; j++) weight[i][j] =
       __builtin_bit_cast(Bytes, broadcast(w + (i * N + j) * 4));
   INGOT_UNROLL for (int r = 0; r < V; r++) {
     const uint8_t* words[Words];
     INGOT_UNROLL for (int i = 0; i < Words; i++) words[i] = a + at[i] * kI8OffsetUnit + r * sizeof(Bytes);
-    add_chain(c[r], words, weight, one);
+    add_chain<V>(c[r], words, weight, one);
   }
 }
 
@@ -96,7 +110,7 @@ template <int V>
 INGOT_INLINE void chained_tile(const uint8_t* a, const uint16_t* at, const int8_t* w, const I8Program& program,
                                int32_t* acc, bool first) {
   constexpr int kColumns = i8_tile_columns(kI8Chained);
-  const Ones one = ones();
+  const Ones one;
   VI c[V][kColumns];
   load_tile<kI8Chained>(c, acc, first);
 #pragma clang loop unroll(disable)
