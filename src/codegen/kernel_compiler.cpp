@@ -91,7 +91,7 @@ Entry make_entry(llvm::Module& m, const KernelRequest& r) {
   auto* i64 = b.getInt64Ty();
   llvm::Function* kernel = m.getFunction(r.kernel);
   if (!kernel) fail(ErrorKind::Internal, "there is no kernel {} in the bitcode", r.kernel);
-  auto* call_type = llvm::StructType::get(c, {ptr, ptr, ptr, i64, i64, ptr});  // KernelCall
+  auto* call_type = llvm::StructType::get(c, {ptr, ptr, ptr, i64, i64, ptr, i64});  // KernelCall
   Entry e;
   e.function = llvm::Function::Create(llvm::FunctionType::get(b.getInt32Ty(), {ptr}, false),
                                       llvm::GlobalValue::ExternalLinkage, r.symbol(), m);

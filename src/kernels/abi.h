@@ -29,6 +29,7 @@ struct KernelCall {
   const ExprProgram* program;
   int64_t begin, end;
   void* scratch;
+  int64_t done;  // where this thread's last range of the step ended, 0 if this is its first: scratch is as it left it
 };
 
 using KernelFn = KernelStatus (*)(const KernelCall*);

@@ -674,7 +674,7 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
            0,
            nullptr};
   const int64_t chunks = i8_chunks(Form, p.n), blocks = i8_blocks(Form, i8_words(p));
-  int64_t packed_group = -1;
+  int64_t packed_group = call->done > 0 ? (call->done - 1) / chunks : -1;  // in scratch
   for (int64_t unit = call->begin; unit < call->end; unit++) {
     const int64_t group = unit / chunks, g = group % p.row_groups;
     x.chunk = unit % chunks;

@@ -112,14 +112,15 @@ struct StepCall {
   std::atomic<int32_t> status{kOk};
 };
 
-void run_range(void* context, int64_t begin, int64_t end, int worker) {
+void run_range(void* context, const PieceOfWork& piece) {
   auto* c = static_cast<StepCall*>(context);
   KernelCall call{c->operands,
                   c->step->step.params.data(),
                   c->step->program.get(),
-                  begin,
-                  end,
-                  c->scratch + worker * c->scratch_stride};
+                  piece.begin,
+                  piece.end,
+                  c->scratch + piece.worker * c->scratch_stride,
+                  piece.done};
   if (KernelStatus s = c->step->function(&call); s != kOk) c->status.store(s, std::memory_order_relaxed);
 }
 
@@ -282,7 +283,7 @@ struct Region::Impl {
     StepCall call{&p, c.pointers.data() + r.first[s], c.scratch.get(), c.scratch_stride, {kOk}};
     const int64_t start = options.profile ? Profile::now() : 0;
     if (options.threads == 1 || p.step.units <= p.step.grain)
-      run_range(&call, 0, p.step.units, 0);
+      run_range(&call, {0, p.step.units, 0, 0});
     else
       parallel_for(p.step.units, p.step.grain, options.threads, run_range, &call);
     if (options.profile) options.profile->add(*graph, r.plan, p, start, Profile::now());

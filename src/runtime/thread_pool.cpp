@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -54,14 +55,20 @@ struct alignas(64) Signal {
 // waited for, so that a busy machine costs the help, not the time until help wakes up.
 class Pool {
  public:
-  void run(int64_t units, int64_t piece, int threads, RangeFn fn, void* context) {
+  void run(int64_t units, int64_t grain, int threads, RangeFn fn, void* context) {
     start_workers(threads - 1);
     fn_ = fn;
     context_ = context;
     units_ = units;
-    piece_ = piece;
-    helpers_ = threads - 1;
-    next_.store(0, std::memory_order_relaxed);
+    threads_ = threads;
+    scale_ = units / kMaxBlocks + 1;
+    const int64_t blocks = (units + scale_ - 1) / scale_;
+    // Small enough that nobody waits long for the last piece, large enough to stream.
+    least_ = std::max<int64_t>((grain + scale_ - 1) / scale_, blocks / (threads * 32));
+    for (int i = 0; i < threads; i++)
+      parts_[i].blocks.store(
+          {static_cast<uint32_t>(blocks * i / threads), static_cast<uint32_t>(blocks * (i + 1) / threads)},
+          std::memory_order_relaxed);
     job_.word.store(kOpen, std::memory_order_release);
     go_.set(go_.word.load(std::memory_order_relaxed) + 1);
     work(0);
@@ -84,7 +91,7 @@ class Pool {
       go_.wait_while(seen);
       seen = go_.word.load(std::memory_order_acquire);
       if (!join()) continue;
-      if (worker <= helpers_) work(worker);
+      if (worker < threads_) work(worker);
       if (job_.word.fetch_sub(1) == 1 && job_.sleepers.load()) futex_wake(job_.word);
     }
   }
@@ -94,11 +101,35 @@ class Pool {
       if (job_.word.compare_exchange_weak(v, v + 1, std::memory_order_acq_rel)) return true;
     return false;
   }
+  // What is left of a thread's part. Blocks are units, unless there are billions of them.
+  struct Blocks {
+    uint32_t begin, end;
+  };
+  struct alignas(64) Part {
+    std::atomic<Blocks> blocks;
+  };
+  // Half of what is left of a part: its beginning for the owner, its end for others. Empty when nothing is left.
+  Blocks take(Part& part, bool own) {
+    Blocks left = part.blocks.load(std::memory_order_relaxed);
+    while (left.begin < left.end) {
+      const uint32_t all = left.end - left.begin;
+      const uint32_t some = static_cast<uint32_t>(std::min<int64_t>(all, std::max<int64_t>(least_, (all + 1) / 2)));
+      const Blocks rest = own ? Blocks{left.begin + some, left.end} : Blocks{left.begin, left.end - some};
+      if (part.blocks.compare_exchange_weak(left, rest, std::memory_order_relaxed))
+        return own ? Blocks{left.begin, rest.begin} : Blocks{rest.end, left.end};
+    }
+    return {0, 0};
+  }
   void work(int worker) {
-    while (true) {
-      int64_t begin = next_.fetch_add(piece_, std::memory_order_relaxed);
-      if (begin >= units_) return;
-      fn_(context_, begin, std::min(begin + piece_, units_), worker);
+    PieceOfWork piece{0, 0, 0, worker};
+    for (int i = 0; i < threads_; i++) {
+      Part& part = parts_[(worker + i) % threads_];
+      for (Blocks b; (b = take(part, i == 0)).begin < b.end;) {
+        piece.done = piece.end;
+        piece.begin = b.begin * scale_;
+        piece.end = std::min(b.end * scale_, units_);
+        fn_(context_, piece);
+      }
     }
   }
   void start_workers(int wanted) {
@@ -132,10 +163,10 @@ class Pool {
   Signal go_, job_;  // job_: kOpen, and the number of workers inside
   RangeFn fn_ = nullptr;
   void* context_ = nullptr;
-  int64_t units_ = 0, piece_ = 1;
-  int helpers_ = 0;
-  int workers_ = 0;
-  alignas(64) std::atomic<int64_t> next_{0};
+  static constexpr int64_t kMaxBlocks = int64_t{1} << 31;
+  int64_t units_ = 0, scale_ = 1, least_ = 1;
+  int threads_ = 1, workers_ = 0;
+  std::array<Part, kMaxThreads> parts_;
 };
 
 std::mutex pool_mutex;
@@ -188,13 +219,11 @@ int positive_env(const char* name) {
 
 void parallel_for(int64_t units, int64_t grain, int threads, RangeFn fn, void* context) {
   const int64_t pieces = std::min<int64_t>((units + grain - 1) / std::max<int64_t>(grain, 1), threads);
-  if (pieces <= 1) return fn(context, 0, units, 0);
+  if (pieces <= 1) return fn(context, {0, units, 0, 0});
   forget_pool_after_fork();
   std::unique_lock lock(pool_mutex, std::try_to_lock);
-  if (!lock) return fn(context, 0, units, 0);
-  // A few pieces per thread even out a core that somebody else is using, while each stays long enough to stream.
-  const int64_t piece = std::max(grain, (units + pieces * 4 - 1) / (pieces * 4));
-  pool_for(threads).run(units, piece, static_cast<int>(pieces), fn, context);
+  if (!lock) return fn(context, {0, units, 0, 0});
+  pool_for(threads).run(units, grain, static_cast<int>(pieces), fn, context);
 }
 
 ThreadCount default_threads(int requested) {

@@ -96,7 +96,7 @@ void check(const Shape& s, Random& random) {
                                                : ingot_gemm_i8_pairs;
   for (int64_t begin = 0, units = i8_units(p); begin < units;) {
     const int64_t end = random.coin() ? units : random.in(begin + 1, units);
-    KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch};
+    KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch, begin};
     ASSERT_EQ(kernel(&call), kOk);
     begin = end;
   }
