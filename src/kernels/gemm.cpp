@@ -250,9 +250,12 @@ INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const 
       prefetch.at = group.rows + kPrefetchAhead;
       VF part[MR][NR / kLanes];
       begin_group(part, f, group, g, row);
-      if (Type == kPanelU4 && MR == 1 && f.digits)
+      if (Type == kPanelU4 && MR == 1 && f.digits) {
+        // A group at once, and further ahead: 4-bit numbers are used up no faster than memory brings them.
+        PrefetchOnce ahead{group.rows + 2 * kPrefetchAhead, div_up(narrow_group_bytes(f.narrow), kCacheLine)};
+        advance(ahead);
         accumulate_group_digits(part[0], p, f, group.rows, g, div_up(len, kNibbles) * kNibbles);
-      else if constexpr (Type == kPanelU4)
+      } else if constexpr (Type == kPanelU4)
         accumulate_nibbles(part, rows, reinterpret_cast<const uint32_t*>(group.rows), div_up(len, kNibbles) * kNibbles,
                            prefetch);
       else

@@ -144,8 +144,6 @@ INGOT_INLINE VI digit_total(Shorts sum) { return multiply_shorts(sum, Shorts(1))
 
 template <int NV>
 INGOT_INLINE void digit_step(DigitSum (&sum)[kDigits][NV], const int8_t* digits, const uint32_t* b) {
-  INGOT_UNROLL for (int line = 0; line < NV * kLanes * 4; line += kCacheLine)
-      __builtin_prefetch(reinterpret_cast<const char*>(b) + kPrefetchAhead + line, 0, PrefetchOnce::kLocality);
   Bytes low[NV], high[NV];
   INGOT_UNROLL for (int j = 0; j < NV; j++) {
     const VU words = load(b + j * kLanes);
