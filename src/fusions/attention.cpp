@@ -312,13 +312,28 @@ std::string find_site(const Editor& e, Handle root, Site& site) {
   return check_shapes(e, site);
 }
 
+// K or V as Concat(past, fresh) along the sequence; false where it is not.
+bool read_past(const Editor& e, TensorId x, const std::string& layout, TensorId& past, TensorId& fresh) {
+  const Node* concat = e.maker(x);
+  if (!concat || !concat->is("Concat") || concat->inputs.size() != 2 || e.info(x).dtype != DType::F32) return false;
+  const int64_t axis = concat->get_int("axis", 0);
+  past = concat->inputs[0];
+  fresh = concat->inputs[1];
+  return (axis < 0 ? axis + 4 : axis) == static_cast<int64_t>(layout.find('s'));
+}
+
 void fuse(Editor& e, Handle root, Site& s) {
   const Node at = e.node(root);
   const Dim rows = axis_of(e, s.q, s.layout_q, 's'), columns = axis_of(e, s.k, s.layout_k, 's');
   TensorId mask = mask_operand(e, at, s);
   const bool causal = mask != kNoTensor && is_causal(e, mask, rows, columns);
   Node fused{.op = "Attention", .domain = "ingot", .inputs = {s.q, s.k, s.v}};
-  if (mask != kNoTensor && !causal) fused.inputs.push_back(mask);
+  if (causal) mask = kNoTensor;
+  TensorId past_k = kNoTensor, past_v = kNoTensor, k = kNoTensor, v = kNoTensor;
+  if (s.layout_k.back() == 'd' && read_past(e, s.k, s.layout_k, past_k, k) && read_past(e, s.v, s.layout_v, past_v, v))
+    fused.inputs = {s.q, k, v, mask, past_k, past_v};
+  else if (mask != kNoTensor)
+    fused.inputs.push_back(mask);
   Handle replaced = root;
   std::vector<Handle> nodes = s.nodes;
   // Transpose(attention) back to [batch, seq, heads, dim] is a layout of the result.
@@ -360,7 +375,7 @@ void run(Editor& e, const Explain& explain) {
 void register_attention(FusionRegistry& registry) {
   registry.add({.name = "attention",
                 .priority = 50,
-                .formula = "softmax(scale Q K^T + mask) V -> ingot.Attention(Q, K, V, mask)",
+                .formula = "softmax(scale Q K^T + mask) V -> ingot.Attention(Q, K, V, mask, past K, past V)",
                 .pass = run});
 }
 

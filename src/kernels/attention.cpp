@@ -27,7 +27,7 @@ INGOT_INLINE VI lane_index() {
 
 // One head and its block of queries.
 struct AttentionUnit {
-  const float *q, *k, *v;
+  const float *q, *k, *v, *past_k, *past_v;
   float* out;
   const void* mask;     // element (query 0, key 0) of this head
   int64_t mask_offset;  // of it, in elements
@@ -47,7 +47,12 @@ INGOT_INLINE AttentionUnit attention_unit(const KernelCall* call, const Attentio
   u.v = in(2) + b * p.v_batch + kv * p.v_head;
   u.mask = call->operand[3];
   u.mask_offset = b * p.mask_batch + h * p.mask_head;
-  u.out = static_cast<float*>(call->operand[p.mask_kind == kNoMask ? 3 : 4]) + b * p.out_batch + h * p.out_head;
+  const int out = p.mask_kind == kNoMask ? 3 : 4;
+  u.out = static_cast<float*>(call->operand[out]) + b * p.out_batch + h * p.out_head;
+  if (p.past_len) {
+    u.past_k = in(out + 1) + b * p.past_k_batch + kv * p.past_k_head;
+    u.past_v = in(out + 2) + b * p.past_v_batch + kv * p.past_v_head;
+  }
   u.tiling = cut_rows(p.q_len, kTileRows<kNR>);
   u.first_tile = u.tiling.count * block / p.q_blocks;
   u.last_tile = u.tiling.count * (block + 1) / p.q_blocks;
@@ -57,7 +62,7 @@ INGOT_INLINE AttentionUnit attention_unit(const KernelCall* call, const Attentio
   u.scores = u.values + attention_v_floats(p);
   u.maxima = u.scores + 6 * attention_score_stride(p);
   u.sums = u.maxima + attention_block_rows(p);
-  u.in_place = p.q_len <= kAttentionFewQueries && p.qk_size % kLanes == 0 && p.v_size % kNR == 0;
+  u.in_place = attention_in_place(p);
   return u;
 }
 
@@ -79,18 +84,22 @@ INGOT_INLINE void pack_keys(const AttentionParams& p, const AttentionUnit& u, co
   }
 }
 
-// Products of queries with kNR keys, of which `count` exist, from rows of K where they are.
+INGOT_INLINE const float* key_row(const AttentionParams& p, const AttentionUnit& u, int64_t key) {
+  return key < p.past_len ? u.past_k + key * p.past_k_seq : u.k + (key - p.past_len) * p.k_seq;
+}
+
+// Products of queries with kNR keys from `key` on, of which `count` exist, from rows of K where they are.
 template <int MR>
-INGOT_INLINE void dot_keys(VF (&acc)[MR][kNV], const float* const (&q)[MR], const float* k, int64_t stride,
-                           int64_t size, int64_t count) {
+INGOT_INLINE void dot_keys(const AttentionParams& p, const AttentionUnit& u, VF (&acc)[MR][kNV],
+                           const float* const (&q)[MR], int64_t key, int64_t count) {
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int v = 0; v < kNV; v++) {
     const float* row[kLanes];
     VF sums[kLanes];
     INGOT_UNROLL for (int l = 0; l < kLanes; l++) {
-      row[l] = k + min_of(v * kLanes + l, count - 1) * stride;
+      row[l] = key_row(p, u, key + min_of(v * kLanes + l, count - 1));
       sums[l] = VF(0.f);
     }
-    for (int64_t d = 0; d < size; d += kLanes) {
+    for (int64_t d = 0; d < p.qk_size; d += kLanes) {
       VF x = load(q[i] + d);
       INGOT_UNROLL for (int l = 0; l < kLanes; l++) sums[l] += x * load(row[l] + d);
     }
@@ -132,7 +141,7 @@ INGOT_INLINE void score_tile(const AttentionParams& p, const AttentionUnit& u, c
     VF acc[MR][kNV];
     clear(acc);
     if (u.in_place)
-      dot_keys(acc, q, u.k + (keys.first + j) * p.k_seq, p.k_seq, p.qk_size, keys.len - j);
+      dot_keys(p, u, acc, q, keys.first + j, keys.len - j);
     else
       accumulate(acc, q, kUnroll, u.keys + j * p.qk_size, kNR, p.qk_size, none);
     INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int v = 0; v < kNV; v++) {
@@ -166,6 +175,19 @@ INGOT_INLINE float exponentials(const AttentionUnit& u, const KeyBlock& keys, fl
   return factor;
 }
 
+// acc += e V for columns from `column` on, where V is.
+template <int MR>
+INGOT_INLINE void add_values(const AttentionParams& p, const AttentionUnit& u, VF (&acc)[MR][kNV],
+                             const float* (&e)[MR], int64_t key, int64_t count, int64_t column) {
+  Prefetch none{nullptr, 0};
+  const int64_t past = max_of(0, min_of(count, p.past_len - key));
+  if (past) accumulate(acc, e, kUnroll, u.past_v + key * p.past_v_seq + column, p.past_v_seq, past, none);
+  const float* rest[MR];
+  INGOT_UNROLL for (int i = 0; i < MR; i++) rest[i] = e[i] + past;
+  const int64_t fresh = key + past - p.past_len;
+  if (past < count) accumulate(acc, rest, kUnroll, u.v + fresh * p.v_seq + column, p.v_seq, count - past, none);
+}
+
 // out = f * out + e V, divided by the sum after the last block.
 template <int MR>
 INGOT_INLINE void weigh_values(const AttentionParams& p, const AttentionUnit& u, const KeyBlock& keys, int64_t row,
@@ -182,7 +204,7 @@ INGOT_INLINE void weigh_values(const AttentionParams& p, const AttentionUnit& u,
     VF acc[MR][kNV];
     clear(acc);
     if (u.in_place)
-      accumulate(acc, e, kUnroll, u.v + keys.first * p.v_seq + c, p.v_seq, count, none);
+      add_values(p, u, acc, e, keys.first, count, c);
     else
       accumulate(acc, e, kUnroll, u.values + c * p.key_block, kNR, div_up(count, kUnroll) * kUnroll, none);
     INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int v = 0; v < kNV; v++) {

@@ -3,8 +3,10 @@
 // g(h) = h / (heads / kv_heads). With `causal`, query i sees the keys j <= i + causal_offset only.
 // A row of which every key is masked (all scores -inf) gives NaN as the formula does, or 0 with zero_masked_rows.
 //
-// Operands: Q, K, V, mask (only if mask_kind is not kNoMask), out. The last dim of Q, K, V and out is contiguous; all
-// other strides are free, so heads may be interleaved as a fused QKV projection leaves them.
+// Operands: Q, K, V, mask (only if mask_kind is not kNoMask), out, past K and past V (only if past_len is not 0). The
+// last dim of Q, K, V and out is contiguous; all other strides are free, so heads may be interleaved as a fused QKV
+// projection leaves them. The first past_len of the kv_len keys and values are those of the past; only few queries may
+// have one.
 // Units: batch x heads x q_blocks. A unit packs K^T and V of its head once per block of keys; use one block of queries
 // when batch * heads is enough for the threads. Few queries (a decoder writing a token) read K and V where they are.
 //
@@ -35,14 +37,21 @@ struct AttentionParams {
   int64_t v_batch, v_head, v_seq;
   int64_t out_batch, out_head, out_seq;
   int64_t mask_batch, mask_head, mask_q, mask_k;  // elements; 0 broadcasts
+  int64_t past_len;
+  int64_t past_k_batch, past_k_head, past_k_seq;
+  int64_t past_v_batch, past_v_head, past_v_seq;
 };
-static_assert(sizeof(AttentionParams) == 30 * 8);
+static_assert(sizeof(AttentionParams) == 37 * 8);
 
 inline constexpr int64_t kAttentionPanel = 16, kAttentionKeyBlock = 1024, kAttentionFewQueries = 3;
 
 INGOT_INLINE int64_t attention_key_block(int64_t kv_len) {
   int64_t blocks = max_of(1, div_up(kv_len, kAttentionKeyBlock));
   return max_of(1, div_up(div_up(kv_len, blocks), kAttentionPanel)) * kAttentionPanel;
+}
+// Are K and V read where they are, not packed?
+INGOT_INLINE bool attention_in_place(const AttentionParams& p) {
+  return p.q_len <= kAttentionFewQueries && p.qk_size % 8 == 0 && p.v_size % kAttentionPanel == 0;
 }
 INGOT_INLINE int64_t attention_units(const AttentionParams& p) {
   return p.q_len == 0 ? 0 : p.batch * p.heads * p.q_blocks;

@@ -40,10 +40,31 @@ struct Walk {
   }
 };
 
+// memcpy past the caches.
+INGOT_INLINE void stream_bytes(void* to, const void* from, int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  using Part = uint8_t __attribute__((ext_vector_type(16)));
+  auto* dst = static_cast<char*>(to);
+  const auto* src = static_cast<const char*>(from);
+  const int64_t to_line = -reinterpret_cast<intptr_t>(dst) & (kLine - 1), head = bytes < to_line ? bytes : to_line;
+  const int64_t lines = (bytes - head) / kLine;
+  copy_bytes(dst, src, head);
+  dst += head;
+  src += head;
+  for (int64_t i = 0; i < lines; i++, dst += kLine, src += kLine)
+    INGOT_UNROLL for (int64_t part = 0; part < kLine; part += sizeof(Part)) {
+      Part x;
+      __builtin_memcpy(&x, src + part, sizeof x);
+      __builtin_nontemporal_store(x, reinterpret_cast<Part*>(dst + part));
+    }
+  copy_bytes(dst, src, bytes - head - lines * kLine);
+}
+
 template <class T>
-INGOT_INLINE void copy_row(T* dst, const T* src, int64_t n, int64_t dst_stride, int64_t src_stride) {
+INGOT_INLINE void copy_row(T* dst, const T* src, int64_t n, int64_t dst_stride, int64_t src_stride, bool stream) {
   if (dst_stride == 1 && src_stride == 1) {
-    copy_bytes(dst, src, n * static_cast<int64_t>(sizeof(T)));
+    const int64_t bytes = n * static_cast<int64_t>(sizeof(T));
+    stream ? stream_bytes(dst, src, bytes) : copy_bytes(dst, src, bytes);
   } else if (dst_stride == 1 && src_stride == 0) {
     const T x = *src;
     for (int64_t i = 0; i < n; i++) dst[i] = x;
@@ -61,9 +82,11 @@ INGOT_INLINE void copy_rows(const KernelCall* call, const CopyParams& p) {
   Walk walk(p, inner, -1, call->begin / p.pieces);
   for (int64_t unit = call->begin; unit < call->end; unit++) {
     const int64_t piece = unit % p.pieces, from = n * piece / p.pieces, to = n * (piece + 1) / p.pieces;
-    copy_row(dst + walk.dst + from * dst_stride, src + walk.src + from * src_stride, to - from, dst_stride, src_stride);
+    copy_row(dst + walk.dst + from * dst_stride, src + walk.src + from * src_stride, to - from, dst_stride, src_stride,
+             p.stream);
     if (piece + 1 == p.pieces) walk.next();
   }
+  if (p.stream) __builtin_ia32_sfence();
 }
 
 // Transposes a square of 16 bytes a side: log2(n) rounds of a perfect shuffle of the rows.

@@ -23,6 +23,7 @@ struct CopyParams {
   int64_t rank, size;
   int64_t pieces;  // ingot_copy
   int64_t fast;    // ingot_transpose
+  int64_t stream;  // ingot_copy: the result is written to memory, not to caches; nobody here reads it
   int64_t src_offset, dst_offset;
   int64_t dims[kMaxCopyRank], src_stride[kMaxCopyRank], dst_stride[kMaxCopyRank];
 };

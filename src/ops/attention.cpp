@@ -1,8 +1,8 @@
-// ingot.Attention(Q, K, V, mask?) = softmax(scale Q K^T + mask) V for each batch and head, in one kernel
-// (kernels/attention.h). The layouts say in which order batch, head, sequence and dim lie: "bhsd" or "bshd", for K also
-// "bhds". K and V may have fewer heads than Q, each serving several. `causal`: query i sees keys j <= i +
-// causal_offset. A boolean mask hides keys where it is false; any other is added. nan_to_zero: a query that sees no key
-// gives zeros.
+// ingot.Attention(Q, K, V, mask?, past_K?, past_V?) = softmax(scale Q K^T + mask) V for each batch and head, in one
+// kernel (kernels/attention.h); K and V follow what is given as past. The layouts say in which order batch, head,
+// sequence and dim lie: "bhsd" or "bshd", for K also "bhds". K and V may have fewer heads than Q, each serving several.
+// `causal`: query i sees keys j <= i + causal_offset. A boolean mask hides keys where it is false; any other is added.
+// nan_to_zero: a query that sees no key gives zeros.
 #include "kernels/attention.h"
 
 #include <algorithm>
@@ -15,6 +15,8 @@ namespace ingot {
 namespace {
 
 using kernel::AttentionParams;
+
+enum Input : size_t { kQ, kK, kV, kMask, kPastK, kPastV };
 
 size_t place(const std::string& layout, char axis) { return layout.find(axis); }
 
@@ -50,10 +52,24 @@ void infer(InferContext& ctx) {
   require_same(ctx, at(q, l.q, 'd'), at(k, l.k, 'd'), "the dims of Q and K");
   require_same(ctx, at(k, l.k, 's'), at(v, l.v, 's'), "the lengths of K and V");
   require_same(ctx, at(k, l.k, 'h'), at(v, l.v, 'h'), "the heads of K and V");
+  Dim keys = at(k, l.k, 's');
+  ctx.require(ctx.has(kPastK) == ctx.has(kPastV), "one past is given without the other");
+  if (ctx.has(kPastK)) {
+    const Shape &past_k = ctx.shape(kPastK), &past_v = ctx.shape(kPastV);
+    ctx.require(ctx.dtype(kPastK) == ctx.dtype(0) && ctx.dtype(kPastV) == ctx.dtype(0), "the past has another type");
+    ctx.require(past_k.size() == 4 && past_v.size() == 4, "the past of K {} and V {} must have rank 4", str(past_k),
+                str(past_v));
+    for (char axis : {'b', 'h', 'd'}) {
+      require_same(ctx, at(past_k, l.k, axis), at(k, l.k, axis), "dims of K and its past");
+      require_same(ctx, at(past_v, l.v, axis), at(v, l.v, axis), "dims of V and its past");
+    }
+    require_same(ctx, at(past_k, l.k, 's'), at(past_v, l.v, 's'), "the lengths of the past of K and V");
+    keys = keys + at(past_k, l.k, 's');
+  }
   const Dim heads = at(q, l.q, 'h'), shared = at(k, l.k, 'h');
   ctx.require(!heads.is_const() || !shared.is_const() || (shared.value() > 0 && heads.value() % shared.value() == 0),
               "{} heads of K and V do not divide the {} of Q", shared.str(), heads.str());
-  if (ctx.has(3)) broadcast(ctx, {at(q, l.q, 'b'), heads, at(q, l.q, 's'), at(k, l.k, 's')}, ctx.shape(3));
+  if (ctx.has(kMask)) broadcast(ctx, {at(q, l.q, 'b'), heads, at(q, l.q, 's'), keys}, ctx.shape(kMask));
   Shape out(4);
   out[place(l.out, 'b')] = at(q, l.q, 'b');
   out[place(l.out, 'h')] = heads;
@@ -87,10 +103,22 @@ Placed with_dim_last(LowerContext& ctx, const Placed& x) {
   return placed(turned, dims, "bhsd");
 }
 
+// The past and what follows it as one tensor.
+Placed joined(LowerContext& ctx, const Placed& past, const Placed& x) {
+  Placed all = x;
+  all.dims[place(x.layout, 's')] += past.size('s');
+  all.strides = strides_of(all.dims);
+  all.operand = ctx.shared_temporary(4 * product_of(all.dims));
+  emit_copy(ctx, past.operand, all.operand, 4, {past.dims, past.strides, all.strides});
+  emit_copy(ctx, x.operand, all.operand, 4,
+            {x.dims, x.strides, all.strides, 0, past.size('s') * all.strides[place(x.layout, 's')]});
+  return all;
+}
+
 void set_mask(const LowerContext& ctx, AttentionParams& p) {
-  if (!ctx.has(3)) return;
-  p.mask_kind = ctx.in(3).dtype == DType::Bool ? kernel::kBooleanMask : kernel::kAdditiveMask;
-  auto dims = ctx.dims(3);
+  if (!ctx.has(kMask)) return;
+  p.mask_kind = ctx.in(kMask).dtype == DType::Bool ? kernel::kBooleanMask : kernel::kAdditiveMask;
+  auto dims = ctx.dims(kMask);
   dims.insert(dims.begin(), 4 - std::min<size_t>(4, dims.size()), 1);
   const Placed m = placed({}, dims, "bhqk");
   p.mask_batch = m.stride('b');
@@ -104,17 +132,35 @@ constexpr int64_t kUnitsWanted = 8, kLeastQueries = 32;
 void lower(LowerContext& ctx) {
   if (ctx.in(0).dtype != DType::F32) ctx.fail("is served for f16, bf16 and f32, not for {}", name(ctx.in(0).dtype));
   const Layouts l(ctx.node);
-  const Placed q = placed(ctx.input(0), ctx.dims(0), l.q);
-  const Placed k = with_dim_last(ctx, placed(ctx.input(1), ctx.dims(1), l.k));
-  const Placed v = placed(ctx.input(2), ctx.dims(2), l.v), out = placed(ctx.output(0), ctx.out_dims(0), l.out);
+  auto input = [&](Input i, const std::string& layout) { return placed(ctx.input(i), ctx.dims(i), layout); };
+  const Placed q = input(kQ, l.q), out = placed(ctx.output(0), ctx.out_dims(0), l.out);
+  Placed k = input(kK, l.k), v = input(kV, l.v);
   AttentionParams p{};
+  p.q_len = q.size('s');
+  p.qk_size = q.size('d');
+  p.v_size = v.size('d');
+  std::vector<Operand> past;
+  if (ctx.has(kPastK)) {
+    const Placed past_k = input(kPastK, l.k), past_v = input(kPastV, l.v);
+    if (past_k.size('s') > 0 && kernel::attention_in_place(p) && k.layout.back() == 'd') {
+      past = {past_k.operand, past_v.operand};
+      p.past_len = past_k.size('s');
+      p.past_k_batch = past_k.stride('b');
+      p.past_k_head = past_k.stride('h');
+      p.past_k_seq = past_k.stride('s');
+      p.past_v_batch = past_v.stride('b');
+      p.past_v_head = past_v.stride('h');
+      p.past_v_seq = past_v.stride('s');
+    } else {
+      k = joined(ctx, past_k, k);
+      v = joined(ctx, past_v, v);
+    }
+  }
+  k = with_dim_last(ctx, k);
   p.batch = q.size('b');
   p.heads = q.size('h');
   p.kv_heads = k.size('h');
-  p.q_len = q.size('s');
-  p.kv_len = k.size('s');
-  p.qk_size = q.size('d');
-  p.v_size = v.size('d');
+  p.kv_len = p.past_len + k.size('s');
   p.causal = ctx.node.get_int("causal", 0);
   p.causal_offset = ctx.node.get_int("causal_offset", 0);
   p.zero_masked_rows = ctx.node.get_int("nan_to_zero", 0);
@@ -138,8 +184,9 @@ void lower(LowerContext& ctx) {
   set_mask(ctx, p);
   Step& s = ctx.step(kernel::ingot_attention_f32_kernel);
   s.operands = {q.operand, k.operand, v.operand};
-  if (ctx.has(3)) s.operands.push_back(ctx.input(3));
+  if (ctx.has(kMask)) s.operands.push_back(ctx.input(kMask));
   s.operands.push_back(out.operand);
+  s.operands.insert(s.operands.end(), past.begin(), past.end());
   s.params = params_of(p);
   s.structure = offsetof(AttentionParams, key_block) / sizeof(int64_t);
   s.units = p.v_size == 0 ? 0 : kernel::attention_units(p);
@@ -149,6 +196,6 @@ void lower(LowerContext& ctx) {
 
 }  // namespace
 
-void register_attention(OpRegistry& r) { r.add({"Attention", "ingot", 3, 4, 1, 1, infer, with_halves<lower>}); }
+void register_attention(OpRegistry& r) { r.add({"Attention", "ingot", 3, 6, 1, 1, infer, with_halves<lower>}); }
 
 }  // namespace ingot

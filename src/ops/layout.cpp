@@ -1,6 +1,7 @@
 #include "ops/layout.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "base/checked.h"
 #include "kernels/move.h"
@@ -122,6 +123,7 @@ void emit_copy(LowerContext& ctx, Operand src, Operand dst, int64_t size, const 
   } else {
     p.pieces = std::max<int64_t>(1, std::min(inner, inner * size / (32 * 1024)));  // long rows are shared by threads
     step.units = product_of(c.dims) / inner * p.pieces;
+    step.stream = offsetof(CopyParams, stream) / sizeof(int64_t);
   }
   step.grain = grain_for(bytes / step.units);
   step.params = params_of(p);

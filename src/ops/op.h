@@ -97,6 +97,7 @@ struct Step {
   std::shared_ptr<const Expr> expr;  // fused expression for the hooks, with the types of its inputs
   bool specialise = false;           // worth compiling for the shapes at hand
   int in_place = -1;                 // index into operands: an input whose memory the first output may take over
+  int stream = -1;                   // the parameter that, if 1, has the last operand written past the caches
 };
 
 class LowerContext {

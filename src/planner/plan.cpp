@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <set>
 
 #include "kernels/interpreter.h"
 #include "runtime/kernel_table.h"
@@ -30,6 +31,8 @@ ConstantPtr materialise(const TensorInfo& info) {
   return c;
 }
 
+constexpr int64_t kStreamedBytes = int64_t{4} << 20;
+
 struct Life {
   int first = INT_MAX, last = -1;
 };
@@ -49,6 +52,7 @@ class Placement {
     bind_outputs();
     reuse_in_place();
     place_arena();
+    stream_results();
     for (size_t s = 0; s < low_.steps.size(); s++) locate_operands(s);
     for (size_t i = 0; i < plan_.targets.size(); i++) copy_output(static_cast<int>(i));
   }
@@ -145,6 +149,26 @@ class Placement {
     plan_.arena_bytes = place_buffers(buffers);
     for (size_t b = 0; b < tensors; b++) where_[owner[b]] = {Location::kArena, 0, nullptr, buffers[b].offset};
     for (size_t b : buffer_of) temporaries_.push_back(buffers[b].offset);
+  }
+  // Results that are only copied for the caller, where they are more than would stay in the caches.
+  void stream_results() {
+    std::vector<bool> used(g_.tensors.size());  // by more than copies that write it
+    std::vector<size_t> copies;
+    for (size_t s = 0; s < low_.steps.size(); s++) {
+      const Step& step = low_.steps[s];
+      const size_t kept = step.operands.size() - (step.stream >= 0 ? 1 : 0);
+      for (size_t i = 0; i < kept; i++)
+        if (step.operands[i].kind == Operand::kTensor) used[root(step.operands[i].id)] = true;
+      if (step.stream >= 0 && step.operands.back().kind == Operand::kTensor) copies.push_back(s);
+    }
+    auto result = [&](size_t s) { return root(low_.steps[s].operands.back().id); };
+    std::erase_if(copies, [&](size_t s) { return used[result(s)] || where_[result(s)].kind != Location::kOutput; });
+    std::set<size_t> results;
+    for (size_t s : copies) results.insert(result(s));
+    int64_t total = 0;
+    for (size_t r : results) total += bytes(static_cast<TensorId>(r));
+    if (total < kStreamedBytes) return;
+    for (size_t s : copies) low_.steps[s].params[static_cast<size_t>(low_.steps[s].stream)] = 1;
   }
   Location locate(TensorId t) const {
     Location l = where_[root(t)];
