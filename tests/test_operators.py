@@ -278,3 +278,31 @@ def test_label_encoder_of_numbers(save: Save) -> None:
     attributes: dict[str, Any] = {"keys_int64s": [3, 1, 2], "values_floats": [0.3, 0.1, 0.2], "default_float": 7.0}
     model, feed = one_node("LabelEncoder", [x], [TensorProto.FLOAT], ML, 2, **attributes)
     np.testing.assert_array_equal(run(save, model, feed)[0], np.array([0.3, 7, 0.1, 7], np.float32))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_attention_after_a_past(save: Save, grouped: bool, threads: int) -> None:
+    """One compiled model for any number of tokens after any past, also a long one, whose copies go past the caches."""
+    heads = 2 if grouped else 4
+    ports = {"q": ("b", 4, "s", 16), "k": ("b", heads, "s", 16), "v": ("b", heads, "s", 16)}
+    ports |= {"past_k": ("b", heads, "p", 16), "past_v": ("b", heads, "p", 16)}
+    floats = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in ports.items()}
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "keys", "values")]
+    node = helper.make_node("Attention", ["q", "k", "v", "", "past_k", "past_v"], ["y", "keys", "values"])
+    graph = helper.make_graph([node], "test", list(floats.values()), results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+    compiled = ingot.compile(save(model), threads=threads)
+    rng = np.random.default_rng(0)
+    for batch, tokens, past in [(1, 1, 1), (2, 1, 40), (1, 3, 7), (2, 5, 300), (1, 1, 0), (1, 1, 1100), (1, 2, 40000)]:
+        sizes = {"b": batch, "s": tokens, "p": past}
+        feed = {
+            name: rng.standard_normal([sizes.get(d, d) for d in dims]).astype(np.float32)  # type: ignore[call-overload]
+            for name, dims in ports.items()
+        }
+        y, keys, values = compiled.inference(feed).values()
+        np.testing.assert_array_equal(keys, np.concatenate([feed["past_k"], feed["k"]], 2))
+        np.testing.assert_array_equal(values, np.concatenate([feed["past_v"], feed["v"]], 2))
+        keys, values = (np.repeat(x, 4 // heads, 1).astype(np.float64) for x in (keys, values))
+        scores = np.exp(feed["q"] @ keys.transpose(0, 1, 3, 2) / 4)
+        np.testing.assert_allclose(y, scores / scores.sum(-1, keepdims=True) @ values, rtol=1e-4, atol=1e-5)

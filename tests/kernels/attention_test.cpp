@@ -48,17 +48,40 @@ AttentionCase make_case(AttentionParams p, bool heads_inside, bool full_mask, Ra
   return t;
 }
 
+// The first `length` rows of each head in memory of their own, [batch][head][length][size].
+std::vector<float> first_rows(const std::vector<float>& x, const AttentionParams& p, int64_t length, int64_t size,
+                              int64_t batch_stride, int64_t head_stride, int64_t seq_stride) {
+  std::vector<float> out;
+  for (int64_t b = 0; b < p.batch; b++)
+    for (int64_t h = 0; h < p.kv_heads; h++)
+      for (int64_t j = 0; j < length; j++) {
+        const auto row = x.begin() + b * batch_stride + h * head_stride + j * seq_stride;
+        out.insert(out.end(), row, row + size);
+      }
+  return out;
+}
+
 void run(AttentionCase& t, Random& random) {
-  const AttentionParams& p = t.p;
+  AttentionParams p = t.p;
+  std::vector<float> past_k, past_v;
+  if (attention_in_place(p) && p.kv_len > 0 && random.coin()) {
+    p.past_len = random.in(1, p.kv_len);
+    past_k = first_rows(t.k, p, p.past_len, p.qk_size, p.k_batch, p.k_head, p.k_seq);
+    past_v = first_rows(t.v, p, p.past_len, p.v_size, p.v_batch, p.v_head, p.v_seq);
+    set_strides(false, p.kv_heads, p.past_len, p.qk_size, p.past_k_batch, p.past_k_head, p.past_k_seq);
+    set_strides(false, p.kv_heads, p.past_len, p.v_size, p.past_v_batch, p.past_v_head, p.past_v_seq);
+  }
   int64_t units = attention_units(p), floats = attention_scratch_bytes(p) / 4;
   std::vector<float> memory(floats + 32, NAN);
   auto* scratch = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
   scratch[floats] = kUntouched;
   void* mask = p.mask_kind == kBooleanMask ? static_cast<void*>(t.keep.data()) : t.mask.data();
-  void* operands[] = {t.q.data(), t.k.data(), t.v.data(), p.mask_kind ? mask : t.out.data(), t.out.data()};
+  std::vector<void*> operands = {t.q.data(), t.k.data() + p.past_len * p.k_seq, t.v.data() + p.past_len * p.v_seq};
+  if (p.mask_kind) operands.push_back(mask);
+  operands.insert(operands.end(), {t.out.data(), past_k.data(), past_v.data()});
   for (int64_t begin = 0; begin < units;) {
     int64_t end = random.coin() ? units : random.in(begin + 1, units);
-    KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch};
+    KernelCall call{operands.data(), reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch, 0};
     ASSERT_EQ(ingot_attention_f32(&call), kOk);
     begin = end;
   }
