@@ -163,14 +163,18 @@ INGOT_INLINE bool gemm_write_digits(const GemmParams& p, const float* a, int64_t
   return true;
 }
 
-// A as this path reads it: where it is, or copied to scratch.
-INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x, FewRows& f, float* scratch) {
+// A as this path reads it: where it is, or copied to scratch, unless it is there from the range before.
+INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x, FewRows& f, float* scratch,
+                                     bool is_there) {
   const bool nibbles = p.b_type == kPanelU4, start = nibbles || (has_scales(p.b_type) && !p.b_zeros && p.b_zero != 0);
   f.a = x.a, f.a_row = p.a_row, f.start = f.sums = f.factors = nullptr, f.digits = nullptr;
   if (p.a_col == 1 && !p.b_zeros && !start) return;
   const int64_t length = gemm_few_row_floats(p);
-  float *starts = scratch + p.m * length, *sums = starts + p.m * f.groups;
-  for (int64_t i = 0; i < p.m; i++) {
+  auto* in_digits = reinterpret_cast<int64_t*>(scratch);
+  scratch += kFewRowsHead;
+  float *starts = scratch + p.m * length, *sums = starts + p.m * f.groups, *factors = sums + p.m * f.groups;
+  auto* digits = reinterpret_cast<int8_t*>(factors + f.groups * gemm_digit_runs(p));
+  for (int64_t i = 0; i < p.m && !is_there; i++) {
     const float* from = x.a + i * p.a_row;
     float* to = scratch + i * length;
     if (p.a_col == 1)
@@ -178,12 +182,8 @@ INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x,
     else
       for (int64_t k = 0; k < p.k; k++) to[k] = from[k * p.a_col];
     for (int64_t k = p.k; k < length; k++) to[k] = 0;
-    if (gemm_in_digits(p)) {
-      float* factors = sums + p.m * f.groups;
-      auto* digits = reinterpret_cast<int8_t*>(factors + f.groups * gemm_digit_runs(p));
-      if (gemm_write_digits(p, to, f.groups, digits, factors)) f.digits = digits, f.factors = factors;
-    }
-    const bool floats = nibbles && !f.digits;
+    *in_digits = gemm_in_digits(p) && gemm_write_digits(p, to, f.groups, digits, factors);
+    const bool floats = nibbles && !*in_digits;
     // The sum of (q - zero) a, where the last 4-bit number of a word counts as q - 8 among floats.
     Octet begin = Octet(p.b_zeros ? 0.f : -float(p.b_zero));
     if (floats) begin[kNibbles - 1] += 8;
@@ -196,6 +196,7 @@ INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x,
     if (floats) weigh_for_nibbles(to, length);
   }
   f.a = scratch, f.a_row = length;
+  if (gemm_in_digits(p) && *in_digits) f.digits = digits, f.factors = factors;
   if (start) f.start = starts;
   if (p.b_zeros) f.sums = sums;
 }
@@ -271,6 +272,7 @@ INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const 
 template <int NR, int Type>
 INGOT_LATE void gemm_few(const KernelCall* call, const GemmParams& p, int64_t entry, int64_t first_panel,
                          int64_t last_panel) {
+  const int64_t panels = div_up(p.n, NR), done = call->done > 0 ? (call->done - 1) / panels : -1;
   Epilogue epilogue{call->operand + 3, p.extra, call->program, p.extras};
   GemmMatrices x = gemm_matrices(call, p, entry);
   FewRows f;
@@ -278,7 +280,8 @@ INGOT_LATE void gemm_few(const KernelCall* call, const GemmParams& p, int64_t en
   f.narrow.type = Type, f.narrow.panel = NR;
   f.groups = narrow_groups(f.narrow);
   f.tiling = cut_rows(p.m, kFewTileRows<NR>);
-  gemm_few_rows_of_a(p, x, f, static_cast<float*>(call->scratch));
+  const bool is_there = entry == done && entry == call->begin / panels;
+  gemm_few_rows_of_a(p, x, f, static_cast<float*>(call->scratch), is_there);
   int64_t bytes = narrow_panel_bytes(f.narrow);
   const char* at = reinterpret_cast<const char*>(x.b) + first_panel * bytes;
   for (int64_t panel = first_panel; panel < last_panel; panel++, at += bytes)

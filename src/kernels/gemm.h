@@ -81,8 +81,9 @@ INGOT_INLINE int64_t gemm_units(const GemmParams& p) {
 INGOT_INLINE int64_t gemm_a_scratch_floats(const GemmParams& p) {
   return p.a_packing ? (p.m / p.m_blocks + 13) * div_up(p.k_slice, 16) * 16 : 0;
 }
-// Few rows: rows of A one after the other, weighted for 4-bit numbers, then two sums of each over each group, then the
-// digits of a single row.
+// Few rows: in a line of its own, whether a single row is there in digits; rows of A one after the other, weighted for
+// 4-bit numbers, then two sums of each over each group, then the digits of a single row.
+inline constexpr int64_t kFewRowsHead = 64 / sizeof(float);
 INGOT_INLINE int64_t gemm_few_row_floats(const GemmParams& p) { return div_up(p.k, kNibbles) * kNibbles; }
 INGOT_INLINE bool gemm_in_digits(const GemmParams& p) { return p.b_type == kPanelU4 && p.m == 1; }
 INGOT_INLINE int64_t gemm_digit_runs(const GemmParams& p) {  // of a group
@@ -92,7 +93,7 @@ INGOT_INLINE int64_t gemm_scratch_bytes(const GemmParams& p) {
   if (gemm_few_rows(p)) {
     const int64_t groups = narrow_groups(gemm_narrow(p)), rows = gemm_few_row_floats(p);
     const int64_t floats = p.m * (rows + 2 * groups) + (gemm_in_digits(p) ? groups * gemm_digit_runs(p) : 0);
-    return floats * int64_t(sizeof(float)) + (gemm_in_digits(p) ? rows * kDigits : 0);
+    return (kFewRowsHead + floats) * int64_t(sizeof(float)) + (gemm_in_digits(p) ? rows * kDigits : 0);
   }
   bool panel = !p.b_packed || p.b_type != kPanelF32;
   return (gemm_a_scratch_floats(p) + (panel ? p.k_slice * p.panel : 0)) * int64_t(sizeof(float));

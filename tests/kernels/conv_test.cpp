@@ -49,7 +49,7 @@ void run(ConvCase& t, KernelFn kernel, float* packed, int64_t units, int64_t scr
   test_extras = 2;
   for (int64_t begin = 0; begin < units;) {
     int64_t end = random.coin() ? units : random.in(begin + 1, units);
-    KernelCall call{operands, reinterpret_cast<const int64_t*>(&t.p), nullptr, begin, end, scratch};
+    KernelCall call{operands, reinterpret_cast<const int64_t*>(&t.p), nullptr, begin, end, scratch, 0};
     ASSERT_EQ(kernel(&call), kOk);
     begin = end;
   }

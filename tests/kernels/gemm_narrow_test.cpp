@@ -108,7 +108,7 @@ void check(const NarrowShape& s, unsigned seed = 1) {
   test_extras = 1;
   for (int64_t begin = 0, units = gemm_units(p); begin < units;) {
     const int64_t end = random.coin() ? units : random.in(begin + 1, units);
-    KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch.data()};
+    KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch.data(), begin};
     ASSERT_EQ(ingot_gemm_f32(&call), kOk);
     begin = end;
   }

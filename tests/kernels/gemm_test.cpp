@@ -71,7 +71,7 @@ void run(GemmCase& t, Random& random) {
   test_extras = 2;
   for (int64_t begin = 0; begin < units;) {
     int64_t end = random.coin() ? units : random.in(begin + 1, units);
-    KernelCall call{operands, reinterpret_cast<const int64_t*>(&t.p), nullptr, begin, end, scratch};
+    KernelCall call{operands, reinterpret_cast<const int64_t*>(&t.p), nullptr, begin, end, scratch, 0};
     ASSERT_EQ(ingot_gemm_f32(&call), kOk);
     begin = end;
   }

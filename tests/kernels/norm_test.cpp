@@ -33,7 +33,7 @@ std::vector<T> random_values(size_t n, double scale = 3, double offset = 0) {
 // Runs units [0, units) in two halves, as threads would.
 template <class Params>
 void run(KernelFn f, const Params& p, const std::vector<void*>& operands, int64_t units) {
-  KernelCall call{operands.data(), reinterpret_cast<const int64_t*>(&p), nullptr, 0, units / 2, nullptr};
+  KernelCall call{operands.data(), reinterpret_cast<const int64_t*>(&p), nullptr, 0, units / 2, nullptr, 0};
   ASSERT_EQ(f(&call), kOk);
   call.begin = units / 2;
   call.end = units;

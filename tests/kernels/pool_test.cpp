@@ -37,7 +37,7 @@ void check(const PoolParams& p, Random& random) {
   void* operands[] = {x.data(), y.data()};
   int64_t units = pool_units(p), middle = random.in(0, units);
   for (auto [begin, end] : {std::pair{int64_t(0), middle}, std::pair{middle, units}}) {
-    KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, nullptr};
+    KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, nullptr, 0};
     ASSERT_EQ(ingot_pool_f32(&call), kOk);
   }
   SCOPED_TRACE(::testing::Message() << "kind " << p.kind << " include " << p.count_include_pad << " channels "
@@ -88,7 +88,7 @@ TEST(Pool, CeilModeWindowBehindThePaddingCountsOnlyThePaddedImage) {
   p.in[2] = 4, p.kernel[2] = 3, p.stride[2] = 2, p.pad[2] = 0, p.pad_behind[2] = 0, p.out[2] = 2;
   std::vector<float> x = {1, 2, 3, 5}, y(2);
   void* operands[] = {x.data(), y.data()};
-  KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, 0, 1, nullptr};
+  KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, 0, 1, nullptr, 0};
   ASSERT_EQ(ingot_pool_f32(&call), kOk);
   EXPECT_FLOAT_EQ(y[0], 2);
   EXPECT_FLOAT_EQ(y[1], 4);  // (3 + 5) / 2, not / 3
