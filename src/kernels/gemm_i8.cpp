@@ -310,7 +310,7 @@ INGOT_INLINE int64_t run_offset(const GemmI8Params& p, int64_t run) {
          run % p.runs[2] * p.run_stride[2];
 }
 
-// `count` rows of a tile to dst[word][order][rows of a tile][4 bytes]; sums gets the sums of the rows.
+// `row_count` rows of a tile to dst[word][order][rows of a tile][4 bytes]; sums gets the sums of the rows.
 template <int64_t Form>
 INGOT_INLINE void pack_tile(const GemmI8Params& p, const I8Rows<Form>& rows, int64_t row_count, uint8_t* dst,
                             int32_t* sums, bool want_sums) {
