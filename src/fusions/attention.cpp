@@ -312,14 +312,12 @@ std::string find_site(const Editor& e, Handle root, Site& site) {
   return check_shapes(e, site);
 }
 
-// K or V as Concat(past, fresh) along the sequence; false where it is not.
-bool read_past(const Editor& e, TensorId x, const std::string& layout, TensorId& past, TensorId& fresh) {
+// The node that makes K or V of a past and what follows it, along the sequence; null where none does.
+const Node* joins_past(const Editor& e, TensorId x, const std::string& layout) {
   const Node* concat = e.maker(x);
-  if (!concat || !concat->is("Concat") || concat->inputs.size() != 2 || e.info(x).dtype != DType::F32) return false;
+  if (!concat || !concat->is("Concat") || concat->inputs.size() != 2 || e.info(x).dtype != DType::F32) return nullptr;
   const int64_t axis = concat->get_int("axis", 0);
-  past = concat->inputs[0];
-  fresh = concat->inputs[1];
-  return (axis < 0 ? axis + 4 : axis) == static_cast<int64_t>(layout.find('s'));
+  return (axis < 0 ? axis + 4 : axis) == static_cast<int64_t>(layout.find('s')) ? concat : nullptr;
 }
 
 void fuse(Editor& e, Handle root, Site& s) {
@@ -329,9 +327,9 @@ void fuse(Editor& e, Handle root, Site& s) {
   const bool causal = mask != kNoTensor && is_causal(e, mask, rows, columns);
   Node fused{.op = "Attention", .domain = "ingot", .inputs = {s.q, s.k, s.v}};
   if (causal) mask = kNoTensor;
-  TensorId past_k = kNoTensor, past_v = kNoTensor, k = kNoTensor, v = kNoTensor;
-  if (s.layout_k.back() == 'd' && read_past(e, s.k, s.layout_k, past_k, k) && read_past(e, s.v, s.layout_v, past_v, v))
-    fused.inputs = {s.q, k, v, mask, past_k, past_v};
+  const Node *k = joins_past(e, s.k, s.layout_k), *v = joins_past(e, s.v, s.layout_v);
+  if (k && v && s.layout_k.back() == 'd')
+    fused.inputs = {s.q, k->inputs[1], v->inputs[1], mask, k->inputs[0], v->inputs[0]};
   else if (mask != kNoTensor)
     fused.inputs.push_back(mask);
   Handle replaced = root;

@@ -481,7 +481,8 @@ struct I8Call {
   int32_t* acc;
   // Of the batch entry and the chunk at hand:
   const uint8_t *a, *b;
-  int64_t entry, first_tile, tiles;      // the group of rows
+  int64_t entry, first_tile, tiles;      // the group of rows,
+  int64_t first_row;                     // which begins here
   int64_t chunk, first_column, columns;  // the chunk
   const int32_t* colsum;
 };
@@ -510,9 +511,7 @@ template <int64_t Form>
 INGOT_INLINE uint8_t* single_row_at(const I8Call& x, int64_t i) {
   return x.single_rows + i * i8_words(x.p) * i8_row_word(Form);
 }
-INGOT_INLINE int32_t* row_sum_of(const I8Call& x, int64_t row) {
-  return x.row_sums + (row - i8_tile_start(x.p, x.first_tile));
-}
+INGOT_INLINE int32_t* row_sum_of(const I8Call& x, int64_t row) { return x.row_sums + (row - x.first_row); }
 
 template <int64_t Form>
 INGOT_INLINE void pack_group(I8Call& x) {
@@ -672,6 +671,7 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
            0,
            0,
            0,
+           0,
            nullptr};
   const int64_t chunks = i8_chunks(Form, p.n), blocks = i8_blocks(Form, i8_words(p));
   int64_t packed_group = call->done > 0 ? (call->done - 1) / chunks : -1;  // in scratch
@@ -683,6 +683,7 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
     x.entry = group / p.row_groups;
     x.first_tile = i8_group_start(p, g);
     x.tiles = i8_group_start(p, g + 1) - x.first_tile;
+    x.first_row = i8_tile_start(p, x.first_tile);
     const int64_t i2 = x.entry % p.batch[2], i1 = x.entry / p.batch[2] % p.batch[1],
                   i0 = x.entry / (p.batch[2] * p.batch[1]);
     x.a = static_cast<const uint8_t*>(call->operand[0]) + i0 * p.a_batch[0] + i1 * p.a_batch[1] + i2 * p.a_batch[2];

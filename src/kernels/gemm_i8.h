@@ -62,7 +62,7 @@ inline constexpr int64_t kI8GroupRows = 64;
 INGOT_INLINE constexpr int64_t i8_few_rows(int64_t form) { return form == kI8Chained ? 2 : 4; }
 inline constexpr int64_t kI8Slack = 32;
 inline constexpr int64_t kI8Orders = 2;    // byte orders of A in kI8Chained: 0123 and 0213
-inline constexpr int64_t kI8MaxChain = 3;  // words of a chain; 2 at least
+inline constexpr int64_t kI8MaxChain = 3;  // words: a chain has 2 or 3
 // A word of A in one order: its offset counts 8 bytes of a tile, so that an address is one instruction, and 1 byte of a
 // row by itself, which therefore has 12 bytes for it.
 inline constexpr int64_t kI8OffsetUnit = 8, kI8RowEntry = i8_tile_rows(kI8Chained) * 4 / kI8OffsetUnit;

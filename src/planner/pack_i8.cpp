@@ -18,10 +18,8 @@ constexpr int kLimit = 128;  // of the positive, and of the negative, weights th
 constexpr int kOrder[kI8Orders][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}};
 
 // Weights as 8-bit numbers: u8 less 128.
-int8_t weight(const I8Matrix& b, int64_t k, int64_t column) {
-  const uint8_t byte = b.at(k, column);
-  return static_cast<int8_t>(b.is_signed ? byte : byte ^ 0x80);
-}
+int8_t as_weight(const I8Matrix& b, uint8_t byte) { return static_cast<int8_t>(b.is_signed ? byte : byte ^ 0x80); }
+int8_t weight(const I8Matrix& b, int64_t k, int64_t column) { return as_weight(b, b.at(k, column)); }
 
 int64_t words_of(const I8Matrix& b, I8Form form) { return b.runs * i8_run_words(form, b.run_bytes); }
 
@@ -94,14 +92,13 @@ std::vector<int64_t> word_offsets(const I8Matrix& b) {
 // Words of a group of columns in a block of K, each safe in at least one order.
 void safe_words(const I8Matrix& b, int64_t column, std::span<const int64_t> offsets, std::vector<Word>& out) {
   out.clear();
-  const uint8_t flip = b.is_signed ? 0 : 0x80;
   const int64_t columns = std::min(kColumns, b.n - column);
   for (size_t i = 0; i < offsets.size(); i += 4) {
     Word word{static_cast<int32_t>(i / 4), {}, {}, 0};
     for (int64_t j = 0; j < columns; j++)
       for (size_t part = 0; part < 4; part++)
         if (const int64_t at = offsets[i + part]; at >= 0)
-          word.w[j][part] = static_cast<int8_t>(b.data[(column + j) * b.column_stride + at] ^ flip);
+          word.w[j][part] = as_weight(b, b.data[(column + j) * b.column_stride + at]);
     measure(word);
     if (word.safe()) {
       out.push_back(word);
