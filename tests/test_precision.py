@@ -177,6 +177,25 @@ def test_matmul_nbits(save: Save, bits: int, block: int, zeros: str) -> None:
     assert relative(found, expected) < 1e-5
 
 
+@pytest.mark.parametrize("level", range(5))
+def test_matmul_nbits_rounds_a_no_further_than_its_accuracy_level(save: Save, level: int) -> None:
+    """Levels from fp16 on let a single row of A be rounded: to 16 bits next to the largest of 32 elements."""
+    k, n, block = 256, 48, 32
+    weights: dict[str, NDArray[Any]] = {
+        "b": random.integers(0, 256, (n, k // block, block // 2), dtype=np.uint8),
+        "s": np.full((n, k // block), 0.01, np.float32),
+    }
+    settings = {"K": k, "N": n, "bits": 4, "block_size": block, "accuracy_level": level}
+    node = helper.make_node("MatMulNBits", ["x", "b", "s"], ["y"], domain="com.microsoft", **settings)
+    model = make_model([node], [("x", F32, [1, k])], [("y", F32, [1, n])], weights)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    x = normal(1, k)
+    numbers = np.stack([weights["b"] & 15, weights["b"] >> 4], axis=-1).reshape(n, k).astype(np.float64) - 8
+    error = relative(ingot.compile(save(model)).inference({"x": x})["y"], x @ (numbers * 0.01).T)
+    assert error < (1e-6 if level < 2 else 1e-4)
+    assert level < 2 or error > 1e-6  # the faster way was taken
+
+
 def test_matmul_nbits_refuses_g_idx(save: Save) -> None:
     weights = {
         "b": np.zeros((4, 1, 16), np.uint8),
@@ -402,13 +421,30 @@ def test_autocast_on_the_command_line(save: Save, tmp_path: Path) -> None:
     assert "hint" in wrong.stderr
 
 
+def test_weights_without_rows(save: Save) -> None:
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=0, block_size=16),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    model = make_model(nodes, [("x", F32, [1, 0])], [("y", F32, [1, 8])], {"s": np.zeros((0, 8), np.float32)})
+    model.graph.initializer.append(helper.make_tensor("w", TensorProto.UINT4, [0, 8], []))
+    np.testing.assert_array_equal(
+        ingot.compile(save(model)).inference([np.zeros((1, 0), np.float32)])["y"], np.zeros((1, 8), np.float32)
+    )
+
+
 def test_hand_written_ir_is_checked(save: Save, tmp_path: Path) -> None:
     """Operands of a quantized product that do not fit each other are refused, not read past."""
     cast = ingot.compile(save(encoder())).autocast("int4-weights")
     cast.save(tmp_path / "ir")
     text = (tmp_path / "ir" / "graph.yaml").read_text()
-    assert "b_block: 32" in text
-    for wrong in ("b_block: 64", "b_block: -1", "b_block: 0"):
-        (tmp_path / "ir" / "graph.yaml").write_text(text.replace("b_block: 32", wrong))
+    for right, wrong in (
+        ("b_block: 32", "b_block: 64"),
+        ("b_block: 32", "b_block: -1"),
+        ("b_block: 32", "b_block: 0"),
+        ("a_bits: 16", "a_bits: 8"),
+    ):
+        assert right in text
+        (tmp_path / "ir" / "graph.yaml").write_text(text.replace(right, wrong))
         with pytest.raises(ingot.Error):
             ingot.load(tmp_path / "ir").inference([np.zeros((1, 1), np.int64)])

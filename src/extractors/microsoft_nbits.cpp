@@ -90,8 +90,14 @@ void matmul_nbits(Rewriter& r) {
   const bool half = scale->dtype != DType::F32;
   auto cast = [&](TensorId t, DType to) { return r.emit("Cast", {t}, {{"to", static_cast<int64_t>(to)}}); };
   if (half) inputs[0] = cast(inputs[0], DType::F32);
+  // Levels: unset, f32, f16, bf16, int8, the least that A may be rounded to.
+  const int64_t a_bits = r.node.get_int("accuracy_level", 0) >= 2 ? 16 : 24;
   TensorId y = r.emit("MatMul", inputs,
-                      {{"transB", int64_t{1}}, {"quantized", int64_t{1}}, {"b_axis", int64_t{1}}, {"b_block", s.block}},
+                      {{"transB", int64_t{1}},
+                       {"quantized", int64_t{1}},
+                       {"a_bits", a_bits},
+                       {"b_axis", int64_t{1}},
+                       {"b_block", s.block}},
                       "ingot");
   if (r.node.has_input(5)) y = r.emit("Add", {y, half ? cast(r.input(5), DType::F32) : r.input(5)});
   r.node.op = half ? "Cast" : "Identity";

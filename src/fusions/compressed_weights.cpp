@@ -40,6 +40,7 @@ std::string read_weights(const Editor& e, TensorId t, Weights& w) {
   w.axis = n->get_int("axis", 1);
   if (w.axis < 0) w.axis += 2;
   w.block = n->get_int("block_size", 0);
+  if (product(*e.info(w.values).shape).is(0)) return "B is empty";
   if (!is_4_or_8_bit(e.info(w.values).dtype)) return "B has neither 8 nor 4 bits";
   if (!e.is_constant(w.scale) || e.info(w.scale).dtype != DType::F32 || (w.zero != kNoTensor && !e.is_constant(w.zero)))
     return "the scale of B is not f32, or not a constant";

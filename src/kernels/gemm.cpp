@@ -151,14 +151,15 @@ struct FewRows {
 };
 
 // False where the row cannot be written in digits.
-INGOT_INLINE bool gemm_write_digits(const GemmParams& p, const float* a, int64_t groups, int8_t* digits,
+template <int Digits>
+INGOT_INLINE bool gemm_write_digits(const GemmParams& p, float* a, int64_t groups, int8_t* digits,
                                     float* factors) {
   const int64_t rows = narrow_group_rows(gemm_narrow(p));
   for (int64_t g = 0; g < groups; g++)
     for (int64_t k = 0; k < rows; k += kDigitRows, factors++) {
       const int64_t at = g * rows + k, count = min_of(min_of(kDigitRows, rows - k), gemm_few_row_floats(p) - at);
       *factors = 0;
-      if (count > 0 && !write_digits(a + at, count, digits + at * kDigits, factors)) return false;
+      if (count > 0 && !write_digits<Digits>(a + at, count, digits + at * Digits, factors)) return false;
     }
   return true;
 }
@@ -182,7 +183,8 @@ INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x,
     else
       for (int64_t k = 0; k < p.k; k++) to[k] = from[k * p.a_col];
     for (int64_t k = p.k; k < length; k++) to[k] = 0;
-    *in_digits = gemm_in_digits(p) && gemm_write_digits(p, to, f.groups, digits, factors);
+    *in_digits = gemm_in_digits(p) && (p.a_digits == 2 ? gemm_write_digits<2>(p, to, f.groups, digits, factors)
+                                                       : gemm_write_digits<3>(p, to, f.groups, digits, factors));
     const bool floats = nibbles && !*in_digits;
     // The sum of (q - zero) a, where the last 4-bit number of a word counts as q - 8 among floats.
     Octet begin = Octet(p.b_zeros ? 0.f : -float(p.b_zero));
@@ -220,14 +222,14 @@ INGOT_INLINE void end_group(VF (&acc)[MR][NV], const VF (&part)[MR][NV], const F
   }
 }
 
-template <int NV>
+template <int Digits, int NV>
 INGOT_INLINE void accumulate_group_digits(VF (&part)[NV], const GemmParams& p, const FewRows& f, const char* rows,
                                           int64_t group, int64_t len) {
   const int64_t runs = gemm_digit_runs(p), first = group * narrow_group_rows(f.narrow);
   for (int64_t r = 0, k = 0; k < len; r++, k += kDigitRows)
-    accumulate_digits(part, {f.digits + (first + k) * kDigits, f.factors[group * runs + r]},
-                      reinterpret_cast<const uint32_t*>(rows) + k / kNibbles * NV * kLanes,
-                      min_of(kDigitRows, len - k));
+    accumulate_digits<Digits>(part, {f.digits + (first + k) * Digits, f.factors[group * runs + r]},
+                              reinterpret_cast<const uint32_t*>(rows) + k / kNibbles * NV * kLanes,
+                              min_of(kDigitRows, len - k));
 }
 
 template <int NR, int MR, int Type>
@@ -255,7 +257,11 @@ INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const 
         // A group at once, and further ahead: 4-bit numbers are used up no faster than memory brings them.
         PrefetchOnce ahead{group.rows + 2 * kPrefetchAhead, div_up(narrow_group_bytes(f.narrow), kCacheLine)};
         advance(ahead);
-        accumulate_group_digits(part[0], p, f, group.rows, g, div_up(len, kNibbles) * kNibbles);
+        const int64_t rounded = div_up(len, kNibbles) * kNibbles;
+        if (p.a_digits == 2)
+          accumulate_group_digits<2>(part[0], p, f, group.rows, g, rounded);
+        else
+          accumulate_group_digits<3>(part[0], p, f, group.rows, g, rounded);
       } else if constexpr (Type == kPanelU4)
         accumulate_nibbles(part, rows, reinterpret_cast<const uint32_t*>(group.rows), div_up(len, kNibbles) * kNibbles,
                            prefetch);

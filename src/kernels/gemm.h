@@ -27,6 +27,7 @@ struct GemmParams {
   int64_t a_packing;        // 1: blocks of A are packed into scratch; required when a_col != 1
   int64_t b_type;           // PanelType of a packed B
   int64_t b_zeros, b_half;  // NarrowPanels::zeros, half
+  int64_t a_digits;         // of a single row that meets 4-bit numbers: 2 or 3 (narrow.h)
   int64_t k_slice;          // k-steps per pass over the panels; gemm_k_slice(k)
   int64_t m_blocks;         // blocks of rows; gemm_m_blocks(m)
   int64_t m, n, k;
@@ -38,7 +39,7 @@ struct GemmParams {
   int64_t extras;  // operands of the epilogue
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
-static_assert(sizeof(GemmParams) == (31 + 2 * kMaxEpilogueOperands) * 8);
+static_assert(sizeof(GemmParams) == (32 + 2 * kMaxEpilogueOperands) * 8);
 
 // Up to so many rows a narrow B is widened in registers: each element is used too rarely to be stored as a float.
 inline constexpr int64_t kGemmFewRows = 8;
@@ -93,7 +94,7 @@ INGOT_INLINE int64_t gemm_scratch_bytes(const GemmParams& p) {
   if (gemm_few_rows(p)) {
     const int64_t groups = narrow_groups(gemm_narrow(p)), rows = gemm_few_row_floats(p);
     const int64_t floats = p.m * (rows + 2 * groups) + (gemm_in_digits(p) ? groups * gemm_digit_runs(p) : 0);
-    return (kFewRowsHead + floats) * int64_t(sizeof(float)) + (gemm_in_digits(p) ? rows * kDigits : 0);
+    return (kFewRowsHead + floats) * int64_t(sizeof(float)) + (gemm_in_digits(p) ? rows * p.a_digits : 0);
   }
   bool panel = !p.b_packed || p.b_type != kPanelF32;
   return (gemm_a_scratch_floats(p) + (panel ? p.k_slice * p.panel : 0)) * int64_t(sizeof(float));

@@ -142,15 +142,15 @@ using DigitSum = Shorts;
 INGOT_INLINE VI digit_total(Shorts sum) { return multiply_shorts(sum, Shorts(1)); }
 #endif
 
-template <int NV>
-INGOT_INLINE void digit_step(DigitSum (&sum)[kDigits][NV], const int8_t* digits, const uint32_t* b) {
+template <int Digits, int NV>
+INGOT_INLINE void digit_step(DigitSum (&sum)[Digits][NV], const int8_t* digits, const uint32_t* b) {
   Bytes low[NV], high[NV];
   INGOT_UNROLL for (int j = 0; j < NV; j++) {
     const VU words = load(b + j * kLanes);
     low[j] = __builtin_bit_cast(Bytes, words & 0x0f0f0f0fu);
     high[j] = __builtin_bit_cast(Bytes, words >> 4 & 0x0f0f0f0fu);
   }
-  INGOT_UNROLL for (int d = 0; d < kDigits; d++) {
+  INGOT_UNROLL for (int d = 0; d < Digits; d++) {
     const Bytes with_low = __builtin_bit_cast(Bytes, VI(word_at(digits + d * kNibbles))),
                 with_high = __builtin_bit_cast(Bytes, VI(word_at(digits + d * kNibbles + 4)));
     INGOT_UNROLL for (int j = 0; j < NV; j++)
@@ -162,19 +162,20 @@ INGOT_INLINE void digit_step(DigitSum (&sum)[kDigits][NV], const int8_t* digits,
   }
 }
 
-template <int NV>
+template <int Digits, int NV>
 INGOT_INLINE void accumulate_digits(VF (&acc)[NV], const DigitRun& a, const uint32_t* b, int64_t rows) {
-  DigitSum sum[kDigits][NV] = {};
+  DigitSum sum[Digits][NV] = {};
   auto step = [&](int64_t word)
-                  INGOT_INLINED { digit_step(sum, a.digits + word * kDigitWord, b + word * NV * kLanes); };
+                  INGOT_INLINED { digit_step(sum, a.digits + word * Digits * kNibbles, b + word * NV * kLanes); };
   if (rows == kDigitRows)
     INGOT_UNROLL for (int word = 0; word < kDigitRows / kNibbles; word++) step(word);
   else
     for (int64_t word = 0; word < rows / kNibbles; word++) step(word);
   INGOT_UNROLL for (int j = 0; j < NV; j++) {
-    const VI d0 = digit_total(sum[0][j]), d1 = digit_total(sum[1][j]), d2 = digit_total(sum[2][j]);
-    const VF lower = __builtin_convertvector((d1 << 8) + d2, VF);
-    acc[j] += VF(a.factor) * (__builtin_convertvector(d0, VF) * 65536.f + lower);
+    const VI last = digit_total(sum[Digits - 1][j]), before = digit_total(sum[Digits - 2][j]);
+    VF total = __builtin_convertvector((before << 8) + last, VF);
+    if constexpr (Digits == 3) total += __builtin_convertvector(digit_total(sum[0][j]), VF) * 65536.f;
+    acc[j] += VF(a.factor) * total;
   }
 }
 

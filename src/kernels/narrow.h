@@ -171,20 +171,23 @@ INGOT_INLINE VF numbers_at(VU words) {
   return __builtin_convertvector(__builtin_bit_cast(VI, numbers), VF);
 }
 
-// Runs of up to kDigitRows elements of a row as fixed-point numbers, no less precise than floats next to the largest of
-// the run: a factor for each run, and three signed digits for each element,
-//   a[k] = factor * (65536 d0 + 256 d1 + d2)
+// Runs of up to kDigitRows elements of a row as fixed-point numbers: a factor for each run, and signed digits of 8 bits
+// for each element, of which three are no less precise than floats next to the largest of the run, and two half as
+// much:
+//   a[k] = factor * (65536 d0 + 256 d1 + d2)    or    factor * (256 d0 + d1)
 // stored as 8 bytes of each digit for the 8 rows of a word. Sums of digits times 4-bit numbers over a run fit 16 bits.
-inline constexpr int kDigits = 3, kDigitRows = 32, kDigitWord = kDigits * kNibbles;
+inline constexpr int kDigitRows = 32;
 static_assert(kDigitRows / 2 * 15 * 128 < 1 << 15);  // two sums of 16 bits for each column
 
 struct DigitRun {
   const int8_t* digits;
   float factor;
 };
-// The rows of `a` are whole words. False where a number is not finite, or the numbers are too large or small for this.
-INGOT_INLINE bool write_digits(const float* a, int64_t rows, int8_t* digits, float* factor) {
-  constexpr float kMost = 127 << 16, kLarge = 1e30f, kSmall = 1e-30f;
+// The rows of `a` are whole words, and become what the digits say. False where a number is not finite, or the numbers
+// are too large or small for this.
+template <int Digits>
+INGOT_INLINE bool write_digits(float* a, int64_t rows, int8_t* digits, float* factor) {
+  constexpr float kMost = 127 << 8 * (Digits - 1), kLarge = 1e30f, kSmall = 1e-30f;
   using Ints = int32_t __attribute__((ext_vector_type(kNibbles)));
   using Small = int8_t __attribute__((ext_vector_type(kNibbles)));
   Octet sizes = Octet(0.f);
@@ -200,11 +203,14 @@ INGOT_INLINE bool write_digits(const float* a, int64_t rows, int8_t* digits, flo
   if (__builtin_reduce_or(bad) != 0 || (most < kSmall && most != 0)) return false;
   *factor = most / kMost;
   const float inverse = most == 0 ? 0.f : kMost / most;
-  for (int64_t k = 0; k < rows; k += kNibbles, digits += kDigitWord) {
+  for (int64_t k = 0; k < rows; k += kNibbles, digits += Digits * kNibbles) {
     Octet x;
     __builtin_memcpy(&x, a + k, sizeof x);
-    Ints number = __builtin_convertvector(__builtin_elementwise_rint(x * inverse), Ints);
-    INGOT_UNROLL for (int d = kDigits - 1; d >= 0; d--) {
+    const Octet rounded = __builtin_elementwise_rint(x * inverse);
+    x = rounded * *factor;
+    __builtin_memcpy(a + k, &x, sizeof x);
+    Ints number = __builtin_convertvector(rounded, Ints);
+    INGOT_UNROLL for (int d = Digits - 1; d >= 0; d--) {
       Small digit = __builtin_convertvector(number, Small);
       __builtin_memcpy(digits + d * kNibbles, &digit, sizeof digit);
       number = (number - __builtin_convertvector(digit, Ints)) >> 8;

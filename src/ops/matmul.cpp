@@ -6,7 +6,8 @@
 // B of ingot.MatMul and ingot.Gemm may be stored in fewer bits while A and the arithmetic are f32: as bf16 or f16, or,
 // with the attribute "quantized", as a constant matrix of 8- or 4-bit integers. Then the two operands after B are its
 // scale and zero point, as DequantizeLinear takes them with axis "b_axis" and block_size "b_block", except that a zero
-// point may be f32.
+// point may be f32. A single row of A that meets 4-bit integers counts as fixed-point numbers of "a_bits" bits, 24 or
+// 16 (kernels/narrow.h).
 #include <algorithm>
 
 #include "ops/layout.h"
@@ -45,6 +46,8 @@ void require_quantized(const InferContext& ctx) {
   const DType a = ctx.dtype(0), b = ctx.dtype(1);
   ctx.require(a == DType::F32 && is_4_or_8_bit(b), "A is {} and quantized B {}, expected f32 and 8- or 4-bit integers",
               name(a), name(b));
+  const int64_t a_bits = ctx.node.get_int("a_bits", 24);
+  ctx.require(a_bits == 24 || a_bits == 16, "a_bits is {}, expected 24 or 16", a_bits);
   ctx.require(ctx.has(2) && ctx.dtype(2) == DType::F32, "the scale of B is absent or not f32");
   require_parameters(ctx, 2);
   if (!ctx.has(3)) return;

@@ -90,6 +90,7 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   g.b_type = p.b_type;
   g.b_zeros = p.b_zeros;
   g.b_half = p.b_half;
+  g.a_digits = p.a_digits;
   g.b_block = p.b_block;
   g.b_zero = p.b_zero;
   g.k_slice = kernel::gemm_k_slice(p.k);
@@ -126,6 +127,7 @@ void emit_matmul_any(LowerContext& ctx, const Product& p, const Batch& batch, in
 
 void read_packed(const Node& node, Product& p) {
   p.b_panel = node.get_int("packed", 0);
+  p.a_digits = node.get_int("a_bits", 24) == 16 ? 2 : 3;
   p.b_type = node.get_int("packed_type", kernel::kPanelF32);
   p.b_block = node.get_int("packed_block", 0);
   p.b_zeros = node.get_int("packed_zeros", 0);

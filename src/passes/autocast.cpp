@@ -101,6 +101,7 @@ class Autocast {
     node.attrs["quantized"] = int64_t{1};
     node.attrs["b_axis"] = axis;
     node.attrs["b_block"] = block;
+    if (block) node.attrs["a_bits"] = int64_t{16};
   }
 
   // What fusions/matmul.cpp has not made a MatMul.
