@@ -224,6 +224,28 @@ INGOT_INLINE void dot_row(const uint8_t* a, const int8_t* w, int64_t words, int3
   INGOT_UNROLL for (int j = 0; j < kColumns; j++) acc[j] = sums[j] + (first ? 0 : acc[j]);
 }
 
+INGOT_INLINE void rows_row(const uint8_t* a, const int8_t* w, int64_t words, int32_t* acc) {
+  constexpr int kVectors = i8_tile_columns(kI8Rows) / kLanes, kChains = 4;
+  const Shorts one = Shorts(int16_t(1));
+  VI c[kChains][kVectors];
+  INGOT_UNROLL for (int i = 0; i < kChains; i++) INGOT_UNROLL for (int v = 0; v < kVectors; v++) c[i][v] = VI(0);
+  auto step = [&](int64_t i, VI(&sum)[kVectors]) INGOT_INLINED {
+    const Bytes even = __builtin_bit_cast(Bytes, broadcast(a + 8 * i)),
+                odd = __builtin_bit_cast(Bytes, broadcast(a + 8 * i + 4));
+    INGOT_UNROLL for (int v = 0; v < kVectors; v++) {
+      const Bytes weights = load_as<Bytes>(w + (i * kVectors + v) * int64_t(sizeof(Bytes)));
+      sum[v] +=
+          multiply_shorts(multiply_bytes(even, weights), one) + multiply_shorts(multiply_bytes(odd, weights), one);
+    }
+  };
+#pragma clang loop unroll(disable)
+  for (; words >= kChains; words -= kChains, a += 8 * kChains, w += kVectors * int64_t(sizeof(Bytes)) * kChains)
+    INGOT_UNROLL for (int i = 0; i < kChains; i++) step(i, c[i]);
+#pragma clang loop unroll(disable)
+  for (; words > 0; words--, a += 8, w += kVectors * int64_t(sizeof(Bytes))) step(0, c[0]);
+  INGOT_UNROLL for (int v = 0; v < kVectors; v++) store(acc + v * kLanes, c[0][v] + c[1][v] + c[2][v] + c[3][v]);
+}
+
 // --- packing A ---
 
 // Up to `bytes` bytes at p, as the numbers of kLanes words of 4 bytes: four u8 (i8 plus 128) or two 16-bit numbers.
@@ -353,7 +375,7 @@ INGOT_INLINE void pack_tile(const GemmI8Params& p, const I8Rows<Form>& rows, int
   }
 }
 
-// One row to dst[word][4 bytes], or [word][order][kI8RowEntry bytes].
+// One row to dst[word][4 bytes], [word][order][kI8RowEntry bytes], or for kI8Rows the even bytes and the odd ones.
 template <int64_t Form>
 INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* dst, int32_t* sum) {
   constexpr int64_t kWordBytes = i8_word_bytes(Form);
@@ -373,7 +395,10 @@ INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* d
             __builtin_memcpy(dst + 4, &x, 4);
             dst += kI8RowEntry;
           }
-        else
+        else if constexpr (Form == kI8Rows) {
+          const uint32_t halves[2] = {uint32_t(word[0]) & 0x00ff00ffu, uint32_t(word[0]) & 0xff00ff00u};
+          __builtin_memcpy(dst, halves, 8), dst += 8;
+        } else
           __builtin_memcpy(dst, word, 4), dst += 4;
         total[0] += word_sums<Form>(v)[i];
       }
@@ -553,7 +578,8 @@ INGOT_INLINE void chained_vectors(int64_t vectors, const uint8_t* a, const uint1
 // The sums of products of `rows` rows of a tile, or of one row (0), packed at `a`, with the chunk's columns.
 template <int64_t Form>
 INGOT_INLINE void accumulate(const I8Call& x, const I8Chunk& chunk, const uint8_t* a, int64_t rows) {
-  const int64_t words = i8_words(x.p), blocks = i8_blocks(Form, words);
+  // A single row stays in L1 as a whole.
+  const int64_t words = i8_words(x.p), blocks = rows || Form == kI8Chained ? i8_blocks(Form, words) : 1;
   constexpr int64_t kColumns = i8_tile_columns(Form), kTile = i8_tile_rows(Form);
   const int64_t word_bytes = rows ? 4 * i8_word_stride(Form) * kTile : i8_row_word(Form);
   const int64_t column = rows ? kTile : 1;  // accumulators of a column
@@ -572,6 +598,8 @@ INGOT_INLINE void accumulate(const I8Call& x, const I8Chunk& chunk, const uint8_
         for (int64_t r = 0; r < rows; r += kPass)
           chained_vectors(min_of(kPass, rows - r) / kLanes, a_block + r * 4, offsets, weights, program, acc + r,
                           block == 0);
+      } else if constexpr (Form == kI8Rows) {
+        rows_row(a, chunk.weights + g * words * kColumns * 4, words, x.acc + g * kColumns);
       } else {
         int32_t* acc = x.acc + g * kColumns * column;
         const int8_t* weights = chunk.weights + (g * words + start) * kColumns * 4;
@@ -715,5 +743,8 @@ ingot::KernelStatus ingot_gemm_i8_pairs(const ingot::KernelCall* call) {
 }
 ingot::KernelStatus ingot_gemm_i8_dot(const ingot::KernelCall* call) {
   return ingot::kernel::gemm_i8<ingot::kernel::kI8Dot>(call);
+}
+ingot::KernelStatus ingot_gemm_i8_rows(const ingot::KernelCall* call) {
+  return ingot::kernel::gemm_i8<ingot::kernel::kI8Rows>(call);
 }
 }

@@ -4,7 +4,7 @@
 //   sum (a - za)(b - zb)  =  sum a b  -  za sum b  -  zb (sum a - K za).
 //
 // Rows of A lie in the lanes of vectors. A is packed into words of 4 bytes per row, [word][rows of a tile], and a word
-// of B, for one column, is broadcast. Three forms:
+// of B, for one column, is broadcast. Four forms:
 //  - kI8Chained: a word is 4 bytes of K. pmaddubsw multiplies u8 by i8 and adds neighbours in 16 bits, where it would
 //    saturate. It cannot if in every 16-bit lane the positive weights sum to at most 128, and the negative ones too:
 //    255 * 128 < 2^15. Weights are known when they are packed (planner/pack_i8.h), so each group of 2 columns gets a
@@ -15,6 +15,9 @@
 //    operands that are not known ahead. A tile is 16 rows by 4 columns.
 //  - kI8Dot: a word is 4 bytes of K, which vpdpbusd multiplies and adds in 32 bits. For constant weights on CPUs that
 //    have it; the native build does the same with other instructions. A tile is 16 rows by 6 columns.
+//  - kI8Rows: a word is 4 bytes of K, for A that is known to have no more than i8_few_rows. They are taken one by one,
+//    with 8 columns in the lanes, so that weights are read once, as they lie, at the speed of memory: pmaddubsw with
+//    every other byte of A, then with the rest, has one product in a lane of 16 bits, which always fits.
 //
 // Operands: A, B, C, a_zero, b_zero, then the extra operands of the epilogue. The epilogue is a hook that also stores,
 // as C may be of any type. Units: batch x groups of rows x chunks of columns, chunks fastest.
@@ -29,7 +32,7 @@
 
 namespace ingot::kernel {
 
-enum I8Form : int64_t { kI8Chained = 1, kI8Pairs = 2, kI8Dot = 3 };
+enum I8Form : int64_t { kI8Chained = 1, kI8Pairs = 2, kI8Dot = 3, kI8Rows = 4 };
 
 struct GemmI8Params {
   int64_t form;            // I8Form, which each kernel has one of
@@ -53,7 +56,7 @@ struct GemmI8Params {
 INGOT_INLINE constexpr int64_t i8_step_rows(int64_t form) { return form == kI8Chained ? 8 : 16; }
 INGOT_INLINE constexpr int64_t i8_tile_rows(int64_t form) { return form == kI8Chained ? 24 : 16; }  // at most
 INGOT_INLINE constexpr int64_t i8_tile_columns(int64_t form) {
-  return form == kI8Chained ? 2 : form == kI8Pairs ? 4 : 6;
+  return form == kI8Chained ? 2 : form == kI8Pairs ? 4 : form == kI8Dot ? 6 : 8;
 }
 // Packed weights of a chunk stay in L2 while the rows pass.
 INGOT_INLINE constexpr int64_t i8_chunk_columns(int64_t form) { return form == kI8Dot ? 96 : 128; }
@@ -78,7 +81,9 @@ INGOT_INLINE int64_t i8_words(const GemmI8Params& p) {
 INGOT_INLINE constexpr int64_t i8_word_stride(int64_t form) { return form == kI8Chained ? kI8Orders : 1; }
 
 // Bytes of a packed row that is multiplied by itself, for each word.
-INGOT_INLINE constexpr int64_t i8_row_word(int64_t form) { return form == kI8Chained ? kI8Orders * kI8RowEntry : 4; }
+INGOT_INLINE constexpr int64_t i8_row_word(int64_t form) {
+  return form == kI8Chained ? kI8Orders * kI8RowEntry : form == kI8Rows ? 8 : 4;
+}
 
 // K is cut into blocks of words, of which a tile's rows of A stay in L1.
 INGOT_INLINE int64_t i8_blocks(int64_t form, int64_t words) {
@@ -116,6 +121,7 @@ INGOT_INLINE int64_t i8_units(const GemmI8Params& p) {
 //    weights: [word][2 columns][4] i8
 //  - kI8Pairs: weights: [group of 4 columns][word][4 columns][2] i16
 //  - kI8Dot: weights: [group of 6 columns][word][6 columns][4] i8
+//  - kI8Rows: weights: [group of 8 columns][word][8 columns][4] i8
 struct I8Header {
   int64_t colsum, programs, offsets, weights;
 };
@@ -145,10 +151,12 @@ INGOT_INLINE I8Scratch i8_scratch(const GemmI8Params& p) {
 INGOT_KERNEL(ingot_gemm_i8_chained);
 INGOT_KERNEL(ingot_gemm_i8_pairs);
 INGOT_KERNEL(ingot_gemm_i8_dot);
+INGOT_KERNEL(ingot_gemm_i8_rows);
 
 INGOT_INLINE const Kernel& i8_kernel(int64_t form) {
   return form == kI8Chained ? ingot_gemm_i8_chained_kernel
          : form == kI8Dot   ? ingot_gemm_i8_dot_kernel
+         : form == kI8Rows  ? ingot_gemm_i8_rows_kernel
                             : ingot_gemm_i8_pairs_kernel;
 }
 

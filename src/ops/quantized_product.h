@@ -18,6 +18,6 @@ FilterRuns filter_runs(const Window&, int64_t groups, const std::vector<int64_t>
 // (kernels/depthwise_i8.h); what is in between has none.
 bool is_grouped_product(int64_t groups, const std::vector<int64_t>& w);
 bool is_depthwise(int64_t groups, const std::vector<int64_t>& w);
-inline constexpr int64_t kDepthwiseForm = 4;  // beside those of I8Form
+inline constexpr int64_t kDepthwiseForm = 5;  // beside those of I8Form
 
 }  // namespace ingot

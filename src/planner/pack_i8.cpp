@@ -262,7 +262,7 @@ PackedI8 finish(I8Form form, Blob blob, const I8Header& header) {
   return {form, std::move(blob.bytes)};
 }
 
-// kI8Pairs and kI8Dot, whose numbers are T: words of a group of columns one after the other.
+// Forms other than kI8Chained, whose numbers are T: words of a group of columns one after the other.
 template <class T>
 PackedI8 pack_words(const I8Matrix& b, I8Form form) {
   const int64_t words = words_of(b, form), columns = i8_tile_columns(form), parts = i8_word_bytes(form);
@@ -349,8 +349,8 @@ I8Matrix i8_matrix(const uint8_t* data, int64_t k, int64_t n, int64_t row_stride
 }
 
 PackedI8 pack_i8(const I8Matrix& b, I8Form form) {
-  if (form == kI8Dot) return pack_words<int8_t>(b, form);
-  return form == kI8Chained ? finish_chained(b, make_chained(b)) : pack_words<int16_t>(b, form);
+  if (form == kI8Chained) return finish_chained(b, make_chained(b));
+  return form == kI8Pairs ? pack_words<int16_t>(b, form) : pack_words<int8_t>(b, form);
 }
 
 PackedI8 pack_i8(const I8Matrix& b) {

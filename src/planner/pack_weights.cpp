@@ -233,6 +233,14 @@ std::vector<I8Matrix> integer_matrices(const Graph& g, const Node& node) {
   return out;
 }
 
+// Is A known to have so few rows that they are best taken one by one?
+bool has_few_rows(const Graph& g, const Node& node) {
+  const auto& shape = g.info(node.inputs[0]).shape;
+  if (node.op != "MatMulInteger" || !shape || shape->empty()) return false;
+  const Dim rows = product(Shape(shape->begin(), shape->end() - 1));
+  return rows.is_const() && rows.value() <= kernel::i8_few_rows(kernel::kI8Rows);
+}
+
 // A depthwise filter as kernels/depthwise_i8.h has it; nothing where its zero points are not known.
 std::optional<std::vector<std::byte>> packed_depthwise(const Graph& g, const Node& node) {
   if (!node.is("ConvInteger") && !node.is("ConvInteger", "ingot")) return std::nullopt;
@@ -275,9 +283,9 @@ TensorId add_packed(Graph& g, TensorId original, const std::vector<std::byte>& b
 }
 
 // One constant for all groups, each taking the same number of bytes, and in one form.
-PackedI8 pack_together(const std::vector<I8Matrix>& matrices, bool dot_products) {
+PackedI8 pack_together(const std::vector<I8Matrix>& matrices, std::optional<kernel::I8Form> form) {
   std::vector<PackedI8> parts;
-  for (const I8Matrix& m : matrices) parts.push_back(dot_products ? pack_i8(m, kernel::kI8Dot) : pack_i8(m));
+  for (const I8Matrix& m : matrices) parts.push_back(form ? pack_i8(m, *form) : pack_i8(m));
   const bool mixed =
       std::any_of(parts.begin(), parts.end(), [](const PackedI8& p) { return p.form == kernel::kI8Pairs; });
   size_t most = 0;
@@ -299,21 +307,26 @@ bool pack_integers(Graph& g, bool dot_products, PackedMemory& memory) {
     std::vector<I8Matrix> matrices;
     std::vector<size_t> nodes;
     PackedI8 packed;
+    std::optional<kernel::I8Form> form;  // the best by its weights otherwise
   };
   std::map<Key, IntegerJob> jobs;
   for (size_t i = 0; i < g.nodes.size(); i++) {
     const Node& node = g.nodes[i];
     auto matrices = integer_matrices(g, node);
     if (matrices.empty()) continue;
-    const Key key = {node.inputs[1], fmt::format("{} {} {} {}", node.op, matrices.size(), matrices[0].run_bytes,
-                                                 node.get_int("transB", 0))};
+    std::optional<kernel::I8Form> form;
+    if (dot_products) form = kernel::kI8Dot;
+    if (has_few_rows(g, node)) form = kernel::kI8Rows;
+    const Key key = {node.inputs[1], fmt::format("{} {} {} {} {}", node.op, matrices.size(), matrices[0].run_bytes,
+                                                 node.get_int("transB", 0), form ? *form : 0)};
     IntegerJob& job = jobs[key];
+    job.form = form;
     if (job.nodes.empty()) job.matrices = std::move(matrices);
     job.nodes.push_back(i);
   }
   std::vector<IntegerJob*> list;
   for (auto& [key, job] : jobs) list.push_back(&job);
-  share_out(list.size(), 2, [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices, dot_products); });
+  share_out(list.size(), 2, [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices, list[i]->form); });
   for (auto& [key, job] : jobs) {
     const TensorId t = add_packed(g, key.first, job.packed.bytes, memory);
     for (size_t i : job.nodes) set_packed(g, g.nodes[i], t, job.packed.form);
