@@ -30,9 +30,13 @@ if TYPE_CHECKING:
     from engines import Run
 
 ENGINES = {"ingot": ingot_engine, "onnxruntime": onnxruntime_engine, "openvino": openvino_engine}
-# Of quantized models also: onnxruntime without saturation, and Ingot on the float model.
-PLAIN = "ingot fp32"
-QUANTIZED_ENGINES = {**ENGINES, "onnxruntime exact": exact_onnxruntime_engine, PLAIN: ingot_engine}
+# Of quantized models also: onnxruntime without saturation, and Ingot on other forms of the model.
+OTHERS = ("ingot fp32", "ingot u8s8")
+QUANTIZED_ENGINES = {
+    **ENGINES,
+    "onnxruntime exact": exact_onnxruntime_engine,
+    **dict.fromkeys(OTHERS, ingot_engine),
+}
 console = Console(highlight=False)
 if not console.is_terminal:
     console = Console(highlight=False, width=120)
@@ -44,8 +48,10 @@ def measure(model: BenchModel, engines: list[str], threads: int, rounds: int) ->
     runs: dict[str, Run] = {}
     errors: dict[str, str] = {}
     for name in engines:
+        if name in OTHERS and name not in model.others:
+            continue
         try:
-            file = model.plain() if name == PLAIN and model.plain else path
+            file = model.others[name]() if name in OTHERS else path
             runs[name] = QUANTIZED_ENGINES[name](file, inputs, threads)
             runs[name]()
         except Exception as error:
@@ -94,7 +100,7 @@ def show(results: list[dict[str, Any]], title: str) -> None:
         peers = [f["deciding_ms"] for name, f in figures.items() if not name.startswith("ingot")]
         for i, (name, f) in enumerate(figures.items()):
             ratio = f"{min(peers) / f['deciding_ms']:.2f}x" if name == "ingot" and peers else ""
-            if name == PLAIN and "ingot" in figures:
+            if name in OTHERS and "ingot" in figures:
                 ratio = f"{f['deciding_ms'] / figures['ingot']['deciding_ms']:.2f}x"
             cells = [f"{f[key]:.2f}" for key in ("cpu_min_ms", "wall_min_ms", "wall_median_ms")]
             first = [result["model"], str(result["threads"])] if i == 0 else ["", ""]
@@ -129,7 +135,15 @@ def show_decode(results: list[dict[str, Any]]) -> None:
     table = Table(title="GPT-2 124M, one token after 128 (minima of wall time)", title_justify="left")
     for column in ("threads", "weights as"):
         table.add_column(column)
-    for column in ("ms per token", "MB read", "GB/s", "% of one core's reads", "faster than fp32", "error"):
+    for column in (
+        "ms per token",
+        "MB of weights",
+        "and of the past",
+        "GB/s",
+        "% of one core's reads",
+        "faster than fp32",
+        "error",
+    ):
         table.add_column(column, justify="right")
     for result in results:
         for i, (name, r) in enumerate(result["precisions"].items()):
@@ -138,6 +152,7 @@ def show_decode(results: list[dict[str, Any]]) -> None:
                 name,
                 f"{r['ms_per_token']:.2f}",
                 f"{r['weights_mb']:.0f}",
+                f"{r['past_mb']:.0f}",
                 f"{r['gb_per_s']:.1f}",
                 f"{100 * r['share_of_bandwidth']:.0f}",
                 f"{r['faster_than_fp32']:.2f}x",

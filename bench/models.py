@@ -8,14 +8,14 @@ import io
 import logging
 import os
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
@@ -33,7 +33,8 @@ class BenchModel:
     gmac: float
     path: Callable[[], Path]
     inputs: Callable[[], dict[str, NDArray[Any]]]
-    plain: Callable[[], Path] | None = None  # of a quantized model: the float model it was made from
+    # Forms of the model that Ingot also runs, by the name of that contender: what it was quantized from, for instance.
+    others: Mapping[str, Callable[[], Path]] = field(default_factory=dict)
 
 
 def minilm_folder() -> Path:
@@ -299,7 +300,11 @@ def quantized(
 ) -> BenchModel:
     name = f"{base}-{form}{'-s8s8' if signed else ''}"
     path = functools.partial(quantized_by_onnxruntime, name, plain, inputs, form, signed)
-    return BenchModel(name, gmac, path, inputs, plain)
+    others = {"ingot fp32": plain}
+    if signed:
+        unsigned = functools.partial(quantized_by_onnxruntime, f"{base}-{form}", plain, inputs, form, False)
+        others["ingot u8s8"] = unsigned
+    return BenchModel(name, gmac, path, inputs, others)
 
 
 QUANTIZED_MODELS = {
