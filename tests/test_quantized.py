@@ -75,6 +75,25 @@ def test_matmul_integer_is_exact(a_type: Any, b_type: Any, constant: bool, march
         np.testing.assert_array_equal(y, expected.astype(np.int32))
 
 
+@pytest.mark.parametrize(("rows", "single"), [(1, True), (4, True), (5, False), (None, False)])
+def test_few_rows_are_taken_one_by_one(
+    rows: int | None, single: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is known that they are few."""
+    monkeypatch.setenv("INGOT_DUMP", str(tmp_path / "dump"))
+    monkeypatch.setenv("INGOT_CACHE", "off")
+    a, b = whole_range((rows or 2, 96), np.uint8), whole_range((96, 64), np.int8)
+    model = onnx.load_from_string(
+        model_of([helper.make_node("MatMulInteger", ["a", "b"], ["y"])], {"a": a}, "y", {"b": b})
+    )
+    if rows is None:
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+    y = run(model.SerializeToString(), {"a": a}, tmp_path)
+    np.testing.assert_array_equal(y, a.astype(np.int32) @ b.astype(np.int32))
+    assert bool(list((tmp_path / "dump").glob("ingot_gemm_i8_rows*.s"))) == single
+
+
 CONVOLUTIONS = [
     {"x": (1, 8, 14, 14), "w": (16, 8, 3, 3), "pads": [1, 1, 1, 1]},
     {"x": (2, 16, 9, 11), "w": (24, 16, 1, 1), "strides": [2, 2]},
