@@ -50,12 +50,12 @@ RoiParams common_params(LowerContext& ctx) {
 }
 
 void emit(LowerContext& ctx, const Kernel& kernel, std::vector<Operand> operands, const RoiParams& p) {
-  const int64_t units = ctx.out_dims(0)[0] * p.channels;
+  const int64_t units = product_of(ctx.out_dims(0), 0, 2);
   if (units == 0) return;  // the other sizes of an empty result may be absurd
   Step& step = ctx.step(kernel);
   step.operands = std::move(operands);
   step.units = units;
-  step.grain = grain_for(p.height * p.width * 64);
+  step.grain = grain_for(product_of({p.height, p.width, 64}));
   step.params = params_of(p);
 }
 

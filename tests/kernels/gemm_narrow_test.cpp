@@ -206,7 +206,7 @@ TEST(GemmNarrow, Transposed) {
 }
 
 TEST(GemmNarrow, FourBitsTakeHalfAByte) {
-  const NarrowPanels u4{kPanelU4, 24, 768, 32, 0}, i8{kPanelI8, 24, 768, 768, 0};
+  const NarrowPanels u4{kPanelU4, 24, 768, 32, 0, 0}, i8{kPanelI8, 24, 768, 768, 0, 0};
   EXPECT_EQ(narrow_bytes(u4, 24), 768 * 12 + 768 / 32 * 24 * 4);
   EXPECT_EQ(narrow_bytes(i8, 24), 768 * 24 + 24 * 4);
 }
