@@ -152,8 +152,7 @@ struct FewRows {
 
 // False where the row cannot be written in digits.
 template <int Digits>
-INGOT_INLINE bool gemm_write_digits(const GemmParams& p, float* a, int64_t groups, int8_t* digits,
-                                    float* factors) {
+INGOT_INLINE bool gemm_write_digits(const GemmParams& p, float* a, int64_t groups, int8_t* digits, float* factors) {
   const int64_t rows = narrow_group_rows(gemm_narrow(p));
   for (int64_t g = 0; g < groups; g++)
     for (int64_t k = 0; k < rows; k += kDigitRows, factors++) {

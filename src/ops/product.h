@@ -21,7 +21,7 @@ struct Product {
   std::vector<int64_t> batch;  // C is dense: [batch..., m, n]
   int64_t m = 0, n = 0, k = 0;
   Matrix a, b;
-  int64_t b_panel = 0;  // B is packed in panels of so many columns (kernels/pack.h); 0: it is not
+  int64_t b_panel = 0;   // B is packed in panels of so many columns (kernels/pack.h); 0: it is not
   int64_t a_digits = 3;  // see GemmParams
   int64_t b_type = 0, b_block = 0, b_zeros = 0, b_half = 0, b_zero = 0;  // narrow panels: see GemmParams
 };
