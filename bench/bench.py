@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 ENGINES = {"ingot": ingot_engine, "onnxruntime": onnxruntime_engine, "openvino": openvino_engine}
 # Of quantized models also: onnxruntime without saturation, and Ingot on other forms of the model.
-OTHERS = ("ingot fp32", "ingot u8s8")
+OTHERS = sorted({name for model in QUANTIZED_MODELS.values() for name in model.others})
 QUANTIZED_ENGINES = {
     **ENGINES,
     "onnxruntime exact": exact_onnxruntime_engine,

@@ -298,13 +298,14 @@ def quantized_by_onnxruntime(
 def quantized(
     base: str, gmac: float, plain: Callable[[], Path], inputs: Any, form: str, signed: bool = False
 ) -> BenchModel:
-    name = f"{base}-{form}{'-s8s8' if signed else ''}"
-    path = functools.partial(quantized_by_onnxruntime, name, plain, inputs, form, signed)
-    others = {"ingot fp32": plain}
-    if signed:
-        unsigned = functools.partial(quantized_by_onnxruntime, f"{base}-{form}", plain, inputs, form, False)
-        others["ingot u8s8"] = unsigned
-    return BenchModel(name, gmac, path, inputs, others)
+    def path(name: str, signed: bool) -> Callable[[], Path]:
+        return functools.partial(quantized_by_onnxruntime, name, plain, inputs, form, signed)
+
+    name = f"{base}-{form}"
+    if not signed:
+        return BenchModel(name, gmac, path(name, False), inputs, {"ingot fp32": plain})
+    others = {"ingot fp32": plain, "ingot u8s8": path(name, False)}
+    return BenchModel(f"{name}-s8s8", gmac, path(f"{name}-s8s8", True), inputs, others)
 
 
 QUANTIZED_MODELS = {

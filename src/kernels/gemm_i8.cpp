@@ -188,8 +188,8 @@ INGOT_INLINE void chained_row(const uint8_t* a, const uint16_t* at, const int8_t
   acc[1] = sum[1];
 }
 
-INGOT_INLINE void pairs_row(const uint8_t* a, const int16_t* w, int64_t words, int32_t* acc, bool first) {
-  Ints4 c[2] = {first ? Ints4(0) : load_as<Ints4>(acc), Ints4(0)};
+INGOT_INLINE void pairs_row(const uint8_t* a, const int16_t* w, int64_t words, int32_t* acc) {
+  Ints4 c[2] = {Ints4(0), Ints4(0)};
   auto step = [&](int64_t i, Ints4& sum) INGOT_INLINED {
     Shorts8 x = __builtin_bit_cast(Shorts8, Ints4(word_at(a + 4 * i)));
     sum += multiply_shorts(x, load_as<Shorts8>(w + 8 * i));
@@ -205,7 +205,7 @@ INGOT_INLINE void pairs_row(const uint8_t* a, const int16_t* w, int64_t words, i
 }
 
 // 6 columns in 8 lanes: the last two get numbers of the next word, which are dropped.
-INGOT_INLINE void dot_row(const uint8_t* a, const int8_t* w, int64_t words, int32_t* acc, bool first) {
+INGOT_INLINE void dot_row(const uint8_t* a, const int8_t* w, int64_t words, int32_t* acc) {
   constexpr int kColumns = i8_tile_columns(kI8Dot), kVectors = 8 / kLanes, kChains = 4;
   VI c[kChains][kVectors];
   INGOT_UNROLL for (int i = 0; i < kChains; i++) INGOT_UNROLL for (int v = 0; v < kVectors; v++) c[i][v] = VI(0);
@@ -221,7 +221,7 @@ INGOT_INLINE void dot_row(const uint8_t* a, const int8_t* w, int64_t words, int3
   for (; words > 0; words--, a += 4, w += 4 * kColumns) step(0, c[0]);
   int32_t sums[kVectors * kLanes];
   INGOT_UNROLL for (int v = 0; v < kVectors; v++) store(sums + v * kLanes, c[0][v] + c[1][v] + c[2][v] + c[3][v]);
-  INGOT_UNROLL for (int j = 0; j < kColumns; j++) acc[j] = sums[j] + (first ? 0 : acc[j]);
+  INGOT_UNROLL for (int j = 0; j < kColumns; j++) acc[j] = sums[j];
 }
 
 INGOT_INLINE void rows_row(const uint8_t* a, const int8_t* w, int64_t words, int32_t* acc) {
@@ -578,7 +578,7 @@ INGOT_INLINE void chained_vectors(int64_t vectors, const uint8_t* a, const uint1
 // The sums of products of `rows` rows of a tile, or of one row (0), packed at `a`, with the chunk's columns.
 template <int64_t Form>
 INGOT_INLINE void accumulate(const I8Call& x, const I8Chunk& chunk, const uint8_t* a, int64_t rows) {
-  // A single row stays in L1 as a whole.
+  // A single row is short; only programs are cut into blocks for it, too.
   const int64_t words = i8_words(x.p), blocks = rows || Form == kI8Chained ? i8_blocks(Form, words) : 1;
   constexpr int64_t kColumns = i8_tile_columns(Form), kTile = i8_tile_rows(Form);
   const int64_t word_bytes = rows ? 4 * i8_word_stride(Form) * kTile : i8_row_word(Form);
@@ -598,16 +598,15 @@ INGOT_INLINE void accumulate(const I8Call& x, const I8Chunk& chunk, const uint8_
         for (int64_t r = 0; r < rows; r += kPass)
           chained_vectors(min_of(kPass, rows - r) / kLanes, a_block + r * 4, offsets, weights, program, acc + r,
                           block == 0);
-      } else if constexpr (Form == kI8Rows) {
-        rows_row(a, chunk.weights + g * words * kColumns * 4, words, x.acc + g * kColumns);
       } else {
         int32_t* acc = x.acc + g * kColumns * column;
         const int8_t* weights = chunk.weights + (g * words + start) * kColumns * 4;
         const auto* shorts = reinterpret_cast<const int16_t*>(weights);
         if (!rows)
-          Form == kI8Dot ? dot_row(a_block, weights, end - start, acc, block == 0)
-                         : pairs_row(a_block, shorts, end - start, acc, block == 0);
-        for (int64_t r = 0; r < rows; r += kRowVectors * kLanes)
+          Form == kI8Rows  ? rows_row(a, weights, words, acc)
+          : Form == kI8Dot ? dot_row(a, weights, words, acc)
+                           : pairs_row(a, shorts, words, acc);
+        for (int64_t r = 0; Form != kI8Rows && r < rows; r += kRowVectors * kLanes)
           Form == kI8Dot ? dot_tile(a_block + r * 4, weights, end - start, acc + r, block == 0)
                          : pairs_tile(a_block + r * 4, shorts, end - start, acc + r, block == 0);
       }

@@ -172,8 +172,7 @@ INGOT_INLINE VF numbers_at(VU words) {
 }
 
 // Runs of up to kDigitRows elements of a row as fixed-point numbers: a factor for each run, and signed digits of 8 bits
-// for each element, of which three are no less precise than floats next to the largest of the run, and two half as
-// much:
+// for each element. Three are no less precise than floats next to the largest of the run, two are numbers of 16 bits:
 //   a[k] = factor * (65536 d0 + 256 d1 + d2)    or    factor * (256 d0 + d1)
 // stored as 8 bytes of each digit for the 8 rows of a word. Sums of digits times 4-bit numbers over a run fit 16 bits.
 inline constexpr int kDigitRows = 32;
