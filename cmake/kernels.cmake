@@ -1,12 +1,23 @@
-# The kernel sources, compiled for each ISA level twice: to bitcode, which the code generator specialises, and
-# natively. In the native object everything is local except the ingot_* functions, which get the level as a suffix;
-# the generated table has a `Kernel` (kernels/abi.h) for each of them.
-set(INGOT_ISA_LEVELS v2 v3)
+# The kernel sources, compiled for each build of src/base/targets.inc twice: to bitcode, which the code generator
+# specialises, and natively. In the native object everything is local except the ingot_* functions, which get the build
+# as a suffix; the generated table has a `Kernel` (kernels/abi.h) for each of them.
 set(LLVM_BIN /usr/lib/llvm-22/bin)
+set(targets ${CMAKE_SOURCE_DIR}/src/base/targets.inc)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${targets})
+file(STRINGS ${targets} rows REGEX "^INGOT_BUILD")
+foreach(row ${rows})
+  string(REGEX MATCH "\\(([a-z0-9]+), \"([^\"]+)\".*\"([^\"]+)\"\\)" matched "${row}")
+  list(APPEND INGOT_BUILDS ${CMAKE_MATCH_1})
+  set(INGOT_MARCH_${CMAKE_MATCH_1} -march=${CMAKE_MATCH_2})
+  set(INGOT_OPTIMISE_${CMAKE_MATCH_1} ${CMAKE_MATCH_3})
+endforeach()
+# Kernels that need more than their build: chosen only for a target that has it.
+set(INGOT_MORE_v3 "gemm_i8_dot=-mavxvnni")
+set(INGOT_MORE_v4 "gemm_i8_dot=-mavx512vnni" "gemm_i8_tiles=-mavx512vnni -mamx-tile -mamx-int8")
 
 function(ingot_kernels folder)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
-  file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${folder}/../graph/expr.h ${folder}/../base/*.h)
+  file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${folder}/../graph/expr.h ${folder}/../base/*.h ${folder}/../base/targets.inc)
   set(out ${CMAKE_BINARY_DIR}/kernels)
   # integers wrap (-fwrapv)
   set(flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -fwrapv -ffp-contract=fast -fno-math-errno -fno-trapping-math
@@ -14,26 +25,28 @@ function(ingot_kernels folder)
   set(tidy "sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg")
   set(all_bitcode "")
   set(all_objects "")
-  foreach(isa ${INGOT_ISA_LEVELS})
+  foreach(isa ${INGOT_BUILDS})
     set(bitcode "")
     set(objects "")
     foreach(source ${sources})
       get_filename_component(stem ${source} NAME_WE)
       set(bc ${out}/${isa}/${stem}.bc)
       set(obj ${out}/${isa}/${stem}.o)
-      set(compile ${INGOT_CCACHE} ${CMAKE_CXX_COMPILER} ${flags} -march=x86-64-${isa})
-      set(beyond "")
-      if("${isa}/${stem}" STREQUAL "v3/gemm_i8")  # code for x86-64-v3+vnni is made from this bitcode
-        set(beyond -mavxvnni)
-      endif()
+      set(compile ${INGOT_CCACHE} ${CMAKE_CXX_COMPILER} ${flags} ${INGOT_MARCH_${isa}})
+      foreach(more ${INGOT_MORE_${isa}})
+        if(more MATCHES "^${stem}=(.*)")
+          separate_arguments(flags_of_file UNIX_COMMAND "${CMAKE_MATCH_1}")
+          list(APPEND compile ${flags_of_file})
+        endif()
+      endforeach()
       if(NOT stem STREQUAL "interpreter")
         add_custom_command(OUTPUT ${bc} DEPENDS ${source} ${headers} VERBATIM
-          COMMAND ${compile} ${beyond} -O1 -Xclang -disable-llvm-passes -emit-llvm -c ${source} -o ${bc}
+          COMMAND ${compile} -O1 -Xclang -disable-llvm-passes -emit-llvm -c ${source} -o ${bc}
           COMMENT "bitcode ${isa} ${stem}")
         list(APPEND bitcode ${bc})
       endif()
       add_custom_command(OUTPUT ${obj} DEPENDS ${source} ${headers} VERBATIM
-        COMMAND ${compile} $<IF:$<STREQUAL:${isa},v2>,-Os,-O2> -fno-unroll-loops -fno-asynchronous-unwind-tables -DINGOT_NATIVE ${INGOT_KERNEL_SANITIZE} -ffunction-sections -fdata-sections -c ${source} -o ${obj}
+        COMMAND ${compile} ${INGOT_OPTIMISE_${isa}} -fno-unroll-loops -fno-asynchronous-unwind-tables -DINGOT_NATIVE ${INGOT_KERNEL_SANITIZE} -ffunction-sections -fdata-sections -c ${source} -o ${obj}
         COMMENT "native ${isa} ${stem}")
       list(APPEND objects ${obj})
     endforeach()
@@ -50,7 +63,7 @@ function(ingot_kernels folder)
   set(table ${out}/kernel_table.cpp)
   set(script ${CMAKE_SOURCE_DIR}/cmake/kernel_table.py)
   add_custom_command(OUTPUT ${natives} ${table} DEPENDS ${all_objects} ${script} VERBATIM
-    COMMAND ${Python_EXECUTABLE} ${script} ${LLVM_BIN} ${out} ${INGOT_ISA_LEVELS}
+    COMMAND ${Python_EXECUTABLE} ${script} ${LLVM_BIN} ${out} ${INGOT_BUILDS}
     COMMENT "kernel table")
   add_library(ingot_kernel_table OBJECT ${table})
   target_compile_options(ingot_kernel_table PRIVATE -fdata-sections)

@@ -79,7 +79,7 @@ def test_matmul_integer_is_exact(a_type: Any, b_type: Any, constant: bool, march
 def test_few_rows_are_taken_one_by_one(
     rows: int | None, single: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is known that they are few."""
+    """Where it is known that they are few, and no instruction adds products of bytes in 32 bits."""
     monkeypatch.setenv("INGOT_DUMP", str(tmp_path / "dump"))
     monkeypatch.setenv("INGOT_CACHE", "off")
     a, b = whole_range((rows or 2, 96), np.uint8), whole_range((96, 64), np.int8)
@@ -89,7 +89,7 @@ def test_few_rows_are_taken_one_by_one(
     if rows is None:
         model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
         model.graph.output[0].type.tensor_type.ClearField("shape")
-    y = run(model.SerializeToString(), {"a": a}, tmp_path)
+    y = run(model.SerializeToString(), {"a": a}, tmp_path, march="x86-64-v3")
     np.testing.assert_array_equal(y, a.astype(np.int32) @ b.astype(np.int32))
     assert bool(list((tmp_path / "dump").glob("ingot_gemm_i8_rows*.s"))) == single
 
@@ -171,18 +171,24 @@ def test_transposed_convolution_is_exact(
     np.testing.assert_array_equal(y, expected.astype(np.float32))
 
 
-def inner_loop(assembly: str, instruction: str) -> list[str]:
-    """The lines from a label to a jump back to it, with no label in between, that have the instruction most often."""
-    loops = re.findall(r"^(\.LBB\w+):((?:(?!^\.LBB).)*?)\tj\w+\t\1$", assembly, flags=re.M | re.S)
-    return max((body.splitlines() for _, body in loops), key=lambda b: sum(instruction in line for line in b))
+def busiest_block(assembly: str, instruction: str) -> list[str]:
+    """The lines between two labels that have the instruction most often."""
+    blocks = (block.splitlines() for block in re.split(r"^\.LBB.*$", assembly, flags=re.M))
+    return max(blocks, key=lambda lines: sum(instruction in line for line in lines))
 
 
 @pytest.mark.parametrize("x_type", BYTE_TYPES)
 @pytest.mark.parametrize("w_type", BYTE_TYPES)
-def test_code_for_vnni(x_type: Any, w_type: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its loops are as they should be; on a CPU without the instruction the same library computes the same."""
-    x, w = whole_range((1, 16, 6, 70), x_type), whole_range((40, 16, 3, 3), w_type)
-    depthwise, matrix = whole_range((40, 1, 3, 3), w_type), whole_range((68, 333), w_type)
+@pytest.mark.parametrize(
+    ("march", "instruction", "sums"),
+    [("x86-64-v3+vnni", "vpdpbusd", 12), ("x86-64-v4+vnni", "vpdpbusd", 24), ("x86-64-v4+amx", "tdpbusd", 4)],
+)
+def test_code_of_byte_products(
+    march: str, instruction: str, sums: int, x_type: Any, w_type: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loops are as they should be, also where this CPU cannot run them; where it can, results are the same."""
+    x, w = whole_range((1, 16, 6, 514), x_type), whole_range((40, 16, 3, 3), w_type)
+    depthwise, matrix = whole_range((40, 1, 3, 3), w_type), whole_range((512, 336), w_type)
     nodes = [
         helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["c"], pads=[1, 1, 1, 1]),
         helper.make_node("Cast", ["c"], ["b"], to=helper.np_dtype_to_tensor_dtype(np.dtype(x_type))),
@@ -195,19 +201,26 @@ def test_code_for_vnni(x_type: Any, w_type: Any, tmp_path: Path, monkeypatch: py
     path.write_bytes(model_of(nodes, {"x": x}, "y", constants))
     monkeypatch.setenv("INGOT_DUMP", str(tmp_path / "dump"))
     monkeypatch.setenv("INGOT_CACHE", "off")
-    ingot.compile(path, march="x86-64-v3+vnni").emit(tmp_path / "model.so")
+    ingot.compile(path, march=march).emit(tmp_path / "model.so")
     monkeypatch.delenv("INGOT_DUMP")
-    products = list((tmp_path / "dump").glob("ingot_gemm_i8_dot*.s"))
+    name = "tiles" if instruction == "tdpbusd" else "dot"
+    products = list((tmp_path / "dump").glob(f"ingot_gemm_i8_{name}*.s"))
     assert len(products) == 2
     for file in products:
-        loop = inner_loop(file.read_text(), "vpdpbusd")
-        sums = {line.split()[-1] for line in loop if "vpdpbusd" in line}
-        assert len(sums) == 12, "6 columns of 2 vectors stay in registers"
-        assert not any("%rsp" in line or "%rbp" in line or "vmovdqa" in line for line in loop), "\n".join(loop)
+        block = busiest_block(file.read_text(), instruction)
+        multiply = [i for i, line in enumerate(block) if instruction in line]
+        assert len({block[i].split()[-1] for i in multiply}) == sums, "all sums stay in registers"
+        loop = [line for line in block[multiply[0] : multiply[-1]] if "ymm" in line or "zmm" in line]
+        assert not any("(%rsp)" in line for line in loop), "\n".join(loop)
     (filters,) = (tmp_path / "dump").glob("ingot_depthwise_i8*.s")
     assert "vpdpwssd" in filters.read_text()
-    expected = ingot.compile(path).inference({"x": x})["y"]
-    np.testing.assert_array_equal(ingot.load(tmp_path / "model.so").inference({"x": x})["y"], expected)
+    expected = ingot.compile(path, march="x86-64-v2").inference({"x": x})["y"]
+    try:
+        graph = ingot.load(tmp_path / "model.so")
+    except ingot.Error as error:
+        assert f"compiled for {march}, which this CPU does not run" in str(error)
+        return
+    np.testing.assert_array_equal(graph.inference({"x": x})["y"], expected)
 
 
 @pytest.mark.parametrize("count", [1, 7, 4095, 4097, 30000])

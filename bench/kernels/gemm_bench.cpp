@@ -37,7 +37,7 @@ extern "C" __attribute__((always_inline)) inline VF ingot_hook_epilogue(VF acc, 
   }
 }
 
-template <int M, int N, int K, int NR, int kind, int Slice = 0, int Blocks = 0, int Pack = 0>
+template <int M, int N, int K, int kind, int NR, int Slice = 0, int Blocks = 0, int Pack = 0>
 static __attribute__((noinline)) void gemm_of(void** operands, int64_t begin, int64_t end) {
   GemmParams p{};
   p.panel = NR, p.b_packed = 1, p.a_packing = Pack, p.k_slice = Slice ? Slice : gemm_k_slice(K),
@@ -50,7 +50,7 @@ static __attribute__((noinline)) void gemm_of(void** operands, int64_t begin, in
   gemm_body(&call);
 }
 
-template <int M, int N, int K, int NR, int kind = kBias, int Slice = 0, int Blocks = 0, int Pack = 0>
+template <int M, int N, int K, int kind = kBias, int NR = int(best_panel(kLanes, N)), int Slice = 0, int Blocks = 0, int Pack = 0>
 static void run() {
   int64_t size = packed_floats(K, N, NR), panels = div_up(N, NR);
   for (int i = 0; i < kMatrices; i++) pack_b(packed + i * size, w, K, N, N, 1, NR, 0, panels);
@@ -59,7 +59,7 @@ static void run() {
   auto r = measure::best(0.35, [&] {
     for (int i = 0; i < kMatrices; i++) {
       void* operands[] = {a, packed + i * size, c, bias, res};
-      gemm_of<M, N, K, NR, kind, Slice, Blocks, Pack>(operands, 0, units);
+      gemm_of<M, N, K, kind, NR, Slice, Blocks, Pack>(operands, 0, units);
     }
   });
   double seconds = r.seconds / kMatrices, worst = 0;
@@ -78,24 +78,30 @@ static void run() {
 
 template <int M>
 static void encoder() {
-  run<M, 768, 768, 24>(), run<M, 768, 768, 16>();
-  run<M, 2304, 768, 24>(), run<M, 2304, 768, 16>();
-  run<M, 3072, 768, 24>(), run<M, 3072, 768, 24, kGelu>();
-  run<M, 768, 3072, 24>(), run<M, 768, 3072, 24, kResidual>(), run<M, 768, 3072, 16>();
-  run<M, 384, 384, 24>(), run<M, 1152, 384, 24>(), run<M, 1536, 384, 24>(), run<M, 1536, 384, 24, kGelu>();
-  run<M, 384, 1536, 24>(), run<M, 384, 1536, 24, kResidual>();
+  run<M, 768, 768>(), run<M, 2304, 768>(), run<M, 3072, 768>(), run<M, 3072, 768, kGelu>();
+  run<M, 768, 3072>(), run<M, 768, 3072, kResidual>();
+  run<M, 384, 384>(), run<M, 1152, 384>(), run<M, 1536, 384>(), run<M, 1536, 384, kGelu>();
+  run<M, 384, 1536>(), run<M, 384, 1536, kResidual>();
+}
+
+// Every width of a panel on one matrix.
+template <int M, int N, int K>
+static void widths() {
+  run<M, N, K, kBias, 16>();
+  if constexpr (kLanes < 16) run<M, N, K, kBias, 24>();
+  if constexpr (kLanes == 16)
+    run<M, N, K, kBias, 32>(), run<M, N, K, kBias, 48>(), run<M, N, K, kBias, 64>();
 }
 
 int main(int argc, char**) {
   encoder<128>(), encoder<32>();
-  run<1, 768, 768, 24>(), run<1, 3072, 768, 24>(), run<1, 768, 3072, 24>(), run<1, 768, 3072, 16>();
-  run<2, 768, 3072, 24>(), run<4, 768, 3072, 24>(), run<8, 768, 3072, 24>();
+  run<1, 768, 768>(), run<1, 3072, 768>(), run<1, 768, 3072>();
+  run<2, 768, 3072>(), run<4, 768, 3072>(), run<8, 768, 3072>();
   if (argc > 1) {  // alternatives
-    run<128, 768, 3072, 24, kBias, 512>(), run<128, 768, 3072, 24, kBias, 1024>(),
-        run<128, 768, 3072, 24, kBias, 1536>();
-    run<1024, 768, 768, 24, kBias, 768, 4>(), run<1024, 768, 768, 24, kBias, 768, 6>(), run<1024, 768, 768, 24>(),
-        run<1024, 768, 768, 24, kBias, 768, 16>();
-    run<1024, 768, 3072, 24>(), run<197, 768, 768, 24>(), run<197, 768, 768, 16>(),
-        run<197, 768, 768, 24, kBias, 768, 1>();
+    widths<128, 768, 768>(), widths<32, 768, 768>(), widths<3136, 64, 64>(), widths<196, 256, 1024>();
+    constexpr int kPanel = int(best_panel(kLanes, 768));
+    run<128, 768, 3072, kBias, kPanel, 512>(), run<128, 768, 3072, kBias, kPanel, 1024>();
+    run<1024, 768, 768, kBias, kPanel, 768, 4>(), run<1024, 768, 768>(), run<1024, 768, 768, kBias, kPanel, 768, 16>();
+    run<1024, 768, 3072>(), run<197, 768, 768>(), run<197, 768, 768, kBias, kPanel, 768, 1>();
   }
 }

@@ -1,7 +1,6 @@
 // Timing for the kernel benchmarks: CPU time of this thread, minima over many repetitions, next to the multiply-add
 // peak of the same moments, because cores are shared and clocks move.
 #pragma once
-#include <immintrin.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -11,6 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/vec.h"
+
 namespace measure {
 
 inline double cpu_seconds() {
@@ -19,23 +20,24 @@ inline double cpu_seconds() {
   return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
-// GMAC/s of 12 independent chains of 8 fp32 multiply-adds; takes about 0.3 ms.
+// GMAC/s of 12 independent chains of vectors of the build; takes about 0.3 ms.
 inline __attribute__((noinline)) double fma_peak() {
-  __m256 a[12], x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-3f);
-  for (int i = 0; i < 12; i++) a[i] = _mm256_set1_ps(1e-3f * float(i));
+  using ingot::kernel::VF;
+  VF a[12], x = VF(0.999f), y = VF(1e-3f);
+  for (int i = 0; i < 12; i++) a[i] = VF(1e-3f * float(i));
   const int iterations = 150000;
   double t = cpu_seconds();
   for (int k = 0; k < iterations; k++) {
 #pragma clang loop unroll(full)
-    for (int i = 0; i < 12; i++) a[i] = _mm256_fmadd_ps(a[i], x, y);
-    asm volatile("" ::"x"(a[0]));
+    for (int i = 0; i < 12; i++) a[i] = a[i] * x + y;
+    asm volatile("" ::"v"(a[0]));
   }
   t = cpu_seconds() - t;
-  __m256 s = a[0];
-  for (int i = 1; i < 12; i++) s = _mm256_add_ps(s, a[i]);
-  volatile float sink = _mm256_cvtss_f32(s);
+  VF s = a[0];
+  for (int i = 1; i < 12; i++) s += a[i];
+  volatile float sink = s[0];
   (void)sink;
-  return iterations * 96.0 / t * 1e-9;
+  return iterations * 12.0 * ingot::kernel::kLanes / t * 1e-9;
 }
 
 // The best of many interleaved runs of `work` (returning MACs done) and of the peak probe.

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "cli/terminal.h"
 #include "passes/autocast.h"
-#include "runtime/kernel_table.h"
+#include "base/target.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {
@@ -41,7 +41,7 @@ std::pair<std::string, std::vector<int64_t>> parse_shape(const std::string& text
 void ModelOptions::add_to(Command& app) {
   app.option("model", path, "an .onnx file, an IR folder or a model.so").required();
   app.option("-O", opt_level, "0: as written, no fusions; 3: everything").between(0, 3).shown_default("3");
-  app.option("--march", march, "native, " + level_names()).shown_default("native");
+  app.option("--march", march, "native, " + target_names() + "; several for a model.so, commas between").shown_default("native");
   app.option("--pattern", patterns, "switch a fusion: name=off").value_name("NAME=on|off");
   app.option("--autocast", autocast, "lower precision: bf16, fp16, int8, int8-weights or int4-weights");
   app.option("--shape", shapes, "the shape of an input: name:1x128").value_name("NAME:DIMS");

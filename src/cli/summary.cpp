@@ -39,6 +39,8 @@ static const char* form_name(const Node& n) {
       return "chained 8-bit weights";
     case kernel::kI8Dot:
       return "8-bit weights for vpdpbusd";
+    case kernel::kI8Tiles:
+      return "8-bit weights for AMX";
     case kernel::kI8Rows:
       return "8-bit weights for single rows";
     case kDepthwiseForm:

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/target.h"
 #include "cli/commands.h"
 #include "matcher/fusion.h"
 #include "ops/op.h"
@@ -12,13 +13,6 @@
 
 namespace ingot {
 namespace {
-
-const char* cpu_level() {
-  if (__builtin_cpu_supports("x86-64-v4")) return "x86-64-v4";
-  if (__builtin_cpu_supports("x86-64-v3")) return "x86-64-v3";
-  if (__builtin_cpu_supports("x86-64-v2")) return "x86-64-v2";
-  return "x86-64";
-}
 
 struct Options {
   bool json = false, operators = false, fusions = false;
@@ -42,20 +36,21 @@ void version(const Options& o) {
   if (o.json) {
     const nlohmann::ordered_json out = {{"ingot", kVersion},
                                         {"llvm", INGOT_LLVM_VERSION},
-                                        {"cpu", cpu_level()},
+                                        {"target", cpu_target().name},
+                                        {"target_reason", why_cpu_target()},
                                         {"threads", threads.threads},
                                         {"threads_reason", threads.reason}};
     fmt::print("{}\n", out.dump(2));
     return;
   }
-  fmt::print("ingot    {}\nllvm     {}\ncpu      {}\nthreads  {} ({})\n", kVersion, INGOT_LLVM_VERSION, cpu_level(),
-             threads.threads, threads.reason);
+  fmt::print("ingot    {}\nllvm     {}\ntarget   {} ({})\nthreads  {} ({})\n", kVersion, INGOT_LLVM_VERSION,
+             cpu_target().name, why_cpu_target(), threads.threads, threads.reason);
 }
 
 }  // namespace
 
 void add_version(Command& app) {
-  Command command = app.subcommand("version", "Show the version, LLVM, the CPU's level and the threads used");
+  Command command = app.subcommand("version", "Show the version, LLVM, the CPU's target and the threads used");
   auto options = std::make_shared<Options>();
   command.flag("--json", options->json, "print JSON");
   command.flag("--operators", options->operators, "list the operators there are");

@@ -1,5 +1,5 @@
 // Machine code for steps: takes the bitcode of a kernel, stores the parameters that are known as constants, defines the
-// hooks from the fused expression, inlines everything, runs LLVM's -O3 for the level, and emits an object. Equal
+// hooks from the fused expression, inlines everything, runs LLVM's -O3 for the target, and emits an object. Equal
 // kernels are compiled once; objects are kept in the disk cache.
 #pragma once
 #include <memory>
@@ -8,7 +8,7 @@
 
 #include "emitter/ir_writer.h"
 #include "graph/expr.h"
-#include "runtime/kernel_table.h"
+#include "base/target.h"
 #include "runtime/session.h"
 
 namespace ingot {
@@ -20,12 +20,13 @@ struct KernelRequest {
   std::vector<int64_t> params;
   std::vector<uint8_t> known;
   size_t structure = 0;
+  const Target* target = nullptr;
 
   std::string symbol() const;  // "ingot_k_<hash of all of it>"
 };
 
 // The object file (ELF bytes) with one function, request.symbol(). Thread-safe.
-std::string compile_kernel(const KernelRequest&, IsaLevel);
+std::string compile_kernel(const KernelRequest&);
 
 // Links object files into a shared library with the embedded lld; on failure nothing is left at `path`.
 // exports: the only symbols visible from outside.

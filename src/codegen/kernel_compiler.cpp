@@ -22,15 +22,12 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "codegen/bitcode.h"
 #include "codegen/codegen.h"
 #include "codegen/hooks.h"
 
 namespace ingot {
 
-extern const unsigned char kernels_v2_bitcode[];
-extern const size_t kernels_v2_bitcode_size;
-extern const unsigned char kernels_v3_bitcode[];
-extern const size_t kernels_v3_bitcode_size;
 extern const unsigned char runtime_object[];
 extern const size_t runtime_object_size;
 
@@ -47,26 +44,21 @@ void initialise_llvm() {
   });
 }
 
-std::string cpu(IsaLevel level) { return std::string(name(kernels_level(level))); }
-std::string features(IsaLevel level) { return level == IsaLevel::V3Vnni ? "+avxvnni" : ""; }
-
-std::unique_ptr<llvm::TargetMachine> target_machine(IsaLevel level) {
+std::unique_ptr<llvm::TargetMachine> target_machine(const Target& for_target) {
   const llvm::Triple triple("x86_64-unknown-linux-gnu");
   std::string error;
   const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
   if (!target) fail(ErrorKind::Internal, "LLVM has no x86-64 target: {}", error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
-  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(triple, cpu(level), features(level), options,
-                                                                          llvm::Reloc::PIC_, llvm::CodeModel::Small,
-                                                                          llvm::CodeGenOptLevel::Aggressive));
+  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
+      triple, for_target.march, for_target.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
+      llvm::CodeGenOptLevel::Aggressive));
 }
 
-// The module holds all kernels of the level; bodies are read when they are asked for.
-std::unique_ptr<llvm::Module> load_bitcode(llvm::LLVMContext& context, IsaLevel level) {
-  const bool v3 = kernels_level(level) == IsaLevel::V3;
-  llvm::StringRef bytes(reinterpret_cast<const char*>(v3 ? kernels_v3_bitcode : kernels_v2_bitcode),
-                        v3 ? kernels_v3_bitcode_size : kernels_v2_bitcode_size);
+// The module holds all kernels of the build; bodies are read when they are asked for.
+std::unique_ptr<llvm::Module> load_bitcode(llvm::LLVMContext& context, const Target& target) {
+  const llvm::StringRef bytes = kernel_bitcode()[static_cast<size_t>(target.build)];
   auto module = llvm::getLazyBitcodeModule(llvm::MemoryBufferRef(bytes, "kernels"), context);
   if (!module) fail(ErrorKind::Internal, "the kernels' bitcode cannot be read: {}", llvm::toString(module.takeError()));
   return std::move(*module);
@@ -144,19 +136,19 @@ void fold_fields(const KnownStruct& known, const llvm::DataLayout& layout) {
   }
 }
 
-void set_attributes(llvm::Function& f, IsaLevel level) {
-  f.addFnAttr("target-cpu", cpu(level));
+void set_attributes(llvm::Function& f, const Target& target) {
+  f.addFnAttr("target-cpu", target.march);
   f.removeFnAttr("target-features");
-  if (!features(level).empty()) f.addFnAttr("target-features", features(level));
+  if (!target.features.empty()) f.addFnAttr("target-features", target.features);
   f.removeFnAttr("min-legal-vector-width");
-  f.addFnAttr("prefer-vector-width", kernels_level(level) == IsaLevel::V3 ? "256" : "128");
+  f.addFnAttr("prefer-vector-width", target.bits);
   f.setDSOLocal(true);
 }
 
-void read_body(llvm::Function& f, IsaLevel level) {
+void read_body(llvm::Function& f, const Target& target) {
   if (llvm::Error e = f.materialize()) fail(ErrorKind::Internal, "bitcode: {}", llvm::toString(std::move(e)));
   if (f.isDeclaration()) return;
-  set_attributes(f, level);
+  set_attributes(f, target);
   f.setLinkage(llvm::GlobalValue::InternalLinkage);
   f.setVisibility(llvm::GlobalValue::DefaultVisibility);
   f.setComdat(nullptr);
@@ -216,8 +208,8 @@ class Optimiser {
 
 // Inlines everything into the entry from the top down, one level of calls at a time, folding constants and dropping
 // dead code in between: only what is still called then is read from the bitcode at all.
-void inline_all(Entry& entry, IsaLevel level, Optimiser& optimiser) {
-  set_attributes(*entry.function, level);
+void inline_all(Entry& entry, const Target& target, Optimiser& optimiser) {
+  set_attributes(*entry.function, target);
   std::vector<llvm::Function*> roots{entry.function};  // and what must not be inlined
   llvm::SmallPtrSet<llvm::Function*, 8> seen(roots.begin(), roots.end());
   for (size_t r = 0; r < roots.size(); r++)
@@ -225,7 +217,7 @@ void inline_all(Entry& entry, IsaLevel level, Optimiser& optimiser) {
       again = false;
       for (llvm::CallBase* call : calls_in(*roots[r])) {
         llvm::Function* callee = call->getCalledFunction();
-        read_body(*callee, level);
+        read_body(*callee, target);
         if (callee->isDeclaration()) continue;  // libm
         if (callee->hasFnAttribute(llvm::Attribute::NoInline)) {
           if (seen.insert(callee).second) roots.push_back(callee);
@@ -290,11 +282,12 @@ void dump(llvm::Module& m, llvm::TargetMachine& machine, const KernelRequest& r)
 
 }  // namespace
 
-std::string compile_kernel(const KernelRequest& request, IsaLevel level) {
+std::string compile_kernel(const KernelRequest& request) {
+  const Target& target = *request.target;
   initialise_llvm();
   llvm::LLVMContext context;
-  std::unique_ptr<llvm::Module> module = load_bitcode(context, level);
-  std::unique_ptr<llvm::TargetMachine> machine = target_machine(level);
+  std::unique_ptr<llvm::Module> module = load_bitcode(context, target);
+  std::unique_ptr<llvm::TargetMachine> machine = target_machine(target);
   module->setDataLayout(machine->createDataLayout());
   module->setTargetTriple(machine->getTargetTriple());
   if (llvm::Error e = module->materializeMetadata())
@@ -302,7 +295,7 @@ std::string compile_kernel(const KernelRequest& request, IsaLevel level) {
   Entry entry = make_entry(*module, request);
   define_hooks(*module, request.kernel, request.expr ? *request.expr : parse_expr("acc", {DType::F32}));
   Optimiser optimiser(*machine);
-  inline_all(entry, level, optimiser);
+  inline_all(entry, target, optimiser);
   drop_unused(*module, entry.function);
   std::string problem;
   llvm::raw_string_ostream stream(problem);

@@ -1,15 +1,11 @@
 #include "base/hash.h"
+#include "codegen/bitcode.h"
 #include "codegen/codegen.h"
 
 namespace ingot {
 
-extern const unsigned char kernels_v2_bitcode[];
-extern const size_t kernels_v2_bitcode_size;
-extern const unsigned char kernels_v3_bitcode[];
-extern const size_t kernels_v3_bitcode_size;
-
 std::string KernelRequest::symbol() const {
-  std::string all = kernel + "|" + std::to_string(structure) + "|";
+  std::string all = std::string(target->name) + "|" + kernel + "|" + std::to_string(structure) + "|";
   for (size_t i = 0; i < params.size(); i++) all += known[i] ? std::to_string(params[i]) + "," : "?,";
   if (expr) {
     all += "|" + expr->str();
@@ -21,9 +17,8 @@ std::string KernelRequest::symbol() const {
 
 std::string codegen_version() {
   static const std::string version = [] {
-    auto part = [](const unsigned char* p, size_t n) { return hash64_hex(std::as_bytes(std::span(p, n))); };
-    const std::string all = part(kernels_v2_bitcode, kernels_v2_bitcode_size) +
-                            part(kernels_v3_bitcode, kernels_v3_bitcode_size) + llvm_version() + INGOT_CODEGEN_HASH;
+    std::string all = llvm_version() + INGOT_CODEGEN_HASH;
+    for (std::string_view bitcode : kernel_bitcode()) all += hash64_hex(std::as_bytes(std::span(bitcode)));
     return hash64_hex(std::as_bytes(std::span(all)));
   }();
   return version;

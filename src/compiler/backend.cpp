@@ -4,11 +4,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "base/error.h"
@@ -29,26 +31,50 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-IsaLevel level_of(const std::string& march) {
-  if (march == "native" || march.empty()) return cpu_level();
-  if (const auto level = level_named(march)) return *level;
-  throw Error(ErrorKind::InvalidInput, fmt::format("march '{}' is not a level Ingot compiles for", march),
-              "use native, " + level_names());
+// The targets that a list of their names asks for, each once.
+std::vector<const Target*> targets_of(const std::string& march) {
+  std::vector<const Target*> out;
+  std::istringstream names(march.empty() ? "native" : march);
+  for (std::string name; std::getline(names, name, ',');) {
+    const Target* target = name == "native" ? &cpu_target() : target_named(name);
+    if (!target)
+      throw Error(ErrorKind::InvalidInput, fmt::format("march '{}' is not a target Ingot compiles for", name),
+                  "use native, " + target_names());
+    if (std::find(out.begin(), out.end(), target) == out.end()) out.push_back(target);
+  }
+  return out;
+}
+
+// The one to run here: as a library of several targets chooses.
+const Target& session_target(const CompileOptions& options) {
+  const Target* best = nullptr;
+  for (const Target* t : targets_of(options.march))
+    if (runs_here(*t) && t > best) best = t;
+  if (!best)
+    throw Error(ErrorKind::InvalidInput, fmt::format("this CPU does not run {}", options.march),
+                "compile with march native");
+  return *best;
+}
+
+std::shared_ptr<Graph> packed_for(const Graph& graph, const Target& target) {
+  auto packed = std::make_shared<Graph>(graph);
+  pack_weights(*packed, target);
+  return packed;
 }
 
 // Objects of all requests, compiled on all cores, each taken from the cache if it is there.
-std::vector<std::string> compile_all(const std::vector<KernelRequest>& requests, IsaLevel level, const Cache& cache) {
+std::vector<std::string> compile_all(const std::vector<KernelRequest>& requests, const Cache& cache) {
   std::vector<std::string> objects(requests.size());
   std::atomic<size_t> next{0};
   std::exception_ptr failure;
   std::atomic<bool> failed{false};
   auto work = [&] {
     for (size_t i; (i = next.fetch_add(1)) < requests.size() && !failed;) try {
-        const std::string key = codegen_version() + "-" + std::string(name(level)) + "-" + requests[i].symbol() + ".o";
+        const std::string key = codegen_version() + "-" + requests[i].symbol() + ".o";
         if (auto found = cache.read(key)) {
           objects[i] = std::move(*found);
         } else {
-          objects[i] = compile_kernel(requests[i], level);
+          objects[i] = compile_kernel(requests[i]);
           count_compiled_kernel();
           cache.write(key, objects[i]);
         }
@@ -80,9 +106,9 @@ void write_file(const std::string& path, std::string_view bytes) {
 
 // Object files of the kernels and of the table of their entries.
 std::vector<std::string> write_kernel_objects(const TemporaryFolder& folder, const std::vector<KernelRequest>& requests,
-                                              IsaLevel level, const Cache& cache, const std::string& table) {
+                                              const Cache& cache, const std::string& table) {
   std::vector<std::string> paths, symbols;
-  std::vector<std::string> objects = compile_all(requests, level, cache);
+  std::vector<std::string> objects = compile_all(requests, cache);
   for (size_t i = 0; i < requests.size(); i++) {
     paths.push_back(folder.file("k" + std::to_string(i) + ".o"));
     write_file(paths.back(), objects[i]);
@@ -121,37 +147,31 @@ void add_registrars(const Graph& g, std::set<std::string>& symbols) {
       if (const auto* body = std::get_if<GraphPtr>(&value)) add_registrars(**body, symbols);
   }
 }
-std::vector<std::string> registrars_of(const Graph& g) {
-  std::set<std::string> symbols;
-  add_registrars(g, symbols);
-  return {symbols.begin(), symbols.end()};
-}
 
-std::string set_key(const std::vector<KernelRequest>& requests, IsaLevel level) {
-  std::string all = codegen_version() + std::string(name(level));
+std::string set_key(const std::vector<KernelRequest>& requests) {
+  std::string all = codegen_version();
   for (const auto& r : requests) all += r.symbol();
   return "set-" + hash128_hex(std::as_bytes(std::span(all))) + ".so";
 }
 
 // Of several processes that want the same kernels, one compiles them and the others wait.
-std::string kernel_library(const std::vector<KernelRequest>& requests, IsaLevel level, const Cache& cache) {
-  const std::string key = set_key(requests, level);
+std::string kernel_library(const std::vector<KernelRequest>& requests, const Cache& cache) {
+  const std::string key = set_key(requests);
   if (auto library = cache.read(key)) return std::move(*library);
   const Cache::Lock lock = cache.lock(key);
   if (auto library = cache.read(key)) return std::move(*library);
   const TemporaryFolder folder;
   const std::string path = folder.file("kernels.so");
-  link_library(write_kernel_objects(folder, requests, level, cache, "ingot_functions"), path, {"ingot_functions"});
+  link_library(write_kernel_objects(folder, requests, cache, "ingot_functions"), path, {"ingot_functions"});
   std::ifstream in(path, std::ios::binary);
   std::string library((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   cache.write(key, library);
   return library;
 }
 
-std::vector<SpecialisedKernel> load_kernels(const std::vector<KernelRequest>& requests, IsaLevel level,
-                                            const Cache& cache) {
+std::vector<SpecialisedKernel> load_kernels(const std::vector<KernelRequest>& requests, const Cache& cache) {
   if (requests.empty()) return {};
-  void* handle = load_bytes(kernel_library(requests, level, cache));
+  void* handle = load_bytes(kernel_library(requests, cache));
   auto* functions = static_cast<const KernelFn*>(dlsym(handle, "ingot_functions"));
   if (!functions) fail(ErrorKind::Internal, "compiled kernels have no table");
   std::vector<SpecialisedKernel> out = describe(requests);
@@ -162,45 +182,53 @@ std::vector<SpecialisedKernel> load_kernels(const std::vector<KernelRequest>& re
 }  // namespace
 
 std::shared_ptr<Graph> packed_for(const Graph& graph, const CompileOptions& options) {
-  auto packed = std::make_shared<Graph>(graph);
-  // Only specialised kernels have vpdpbusd.
-  pack_weights(*packed, options.opt_level > 0 && level_of(options.march) == IsaLevel::V3Vnni);
-  return packed;
+  return packed_for(graph, *targets_of(options.march).back());
 }
 
 std::unique_ptr<Session> make_session(std::shared_ptr<const Graph> graph, const CompileOptions& options,
                                       const SessionOptions& session_options) {
-  const IsaLevel level = level_of(options.march);
-  if (level > cpu_level())
-    throw Error(ErrorKind::InvalidInput, fmt::format("this CPU does not run {}", name(level)),
-                "compile with march native");
-  const auto packed = packed_for(*graph, options);
+  const auto packed = packed_for(*graph, session_target(options));
   std::vector<SpecialisedKernel> kernels;
-  if (options.opt_level > 0) kernels = load_kernels(choose_kernels(packed), level, Cache(options.cache_dir));
+  if (options.opt_level > 0) kernels = load_kernels(choose_kernels(packed), Cache(options.cache_dir));
   return std::make_unique<Session>(packed, std::move(kernels), session_options);
 }
 
 void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, const CompileOptions& options) {
-  const IsaLevel level = level_of(options.march);
-  const auto packed = packed_for(*graph, options);
+  const std::vector<const Target*> wanted = targets_of(options.march);
+  std::vector<TargetKernels> kernels;
   std::vector<KernelRequest> requests;
-  if (options.opt_level > 0) requests = choose_kernels(packed);
+  std::set<std::string> registrars;
+  std::shared_ptr<const Graph> embedded = wanted.size() > 1 ? graph : nullptr;
+  for (const Target* target : wanted) {
+    const auto packed = packed_for(*graph, *target);
+    std::vector<KernelRequest> more;
+    if (options.opt_level > 0) more = choose_kernels(packed);
+    kernels.push_back({target, describe(more)});
+    requests.insert(requests.end(), more.begin(), more.end());
+    add_registrars(*packed, registrars);
+    if (wanted.size() == 1) embedded = packed;
+  }
   const Cache cache(options.cache_dir);
   const TemporaryFolder folder;
-  std::vector<std::string> objects = write_kernel_objects(folder, requests, level, cache, "ingot_embedded_functions");
+  std::vector<std::string> objects = write_kernel_objects(folder, requests, cache, "ingot_embedded_functions");
 
   WeightSink weights;
-  const std::string text = write_graph(*packed, weights);
-  const std::string kernels = "isa " + std::string(name(level)) + "\n" + write_kernels(describe(requests));
+  const std::string text = write_graph(*embedded, weights);
   auto data = [&](const char* symbol, const auto& bytes) {
     objects.push_back(folder.file(std::string(symbol) + ".o"));
     write_data_object(objects.back(), symbol, bytes);
   };
+  auto table = [&](const char* symbol, const std::vector<std::string>& functions) {
+    objects.push_back(folder.file(std::string(symbol) + ".o"));
+    write_table_object(objects.back(), symbol, functions);
+  };
   data("ingot_embedded_graph", text);
-  data("ingot_embedded_kernels", kernels);
+  data("ingot_embedded_kernels", write_targets(kernels));
   data("ingot_embedded_weights", weights);
-  objects.push_back(folder.file("operators.o"));
-  write_table_object(objects.back(), "ingot_ops_registrars", registrars_of(*packed));
+  table("ingot_ops_registrars", {registrars.begin(), registrars.end()});
+  // Targets differ in how their weights are packed: with several, weights are embedded as they are.
+  table("ingot_embedded_packers", wanted.size() > 1 ? std::vector<std::string>{"ingot_pack_weights"}
+                                                    : std::vector<std::string>{});
   objects.push_back(folder.file("runtime.o"));
   write_file(objects.back(), runtime_object_bytes());
 

@@ -14,7 +14,7 @@ namespace ingot {
 struct CompileOptions {
   std::map<std::string, bool> patterns;                // fusions switched by name; those not named are on
   int opt_level = 3;                                   // 0: no clean-up, no fusions, no specialised kernels
-  std::string march = "native";                        // or a level's name (runtime/kernel_table.h)
+  std::string march = "native";                        // or names of targets (base/targets.inc), commas between
   std::map<std::string, std::vector<int64_t>> shapes;  // fix the shape of inputs (-1 leaves a dim free)
   std::string cache_dir;                               // the folder of the disk cache; "": as compiler/cache.h says
 };

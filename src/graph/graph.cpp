@@ -245,4 +245,11 @@ void replace_uses(Graph& g, TensorId from, TensorId to) {
   std::replace(g.outputs.begin(), g.outputs.end(), from, to);
 }
 
+void set_target(Graph& g, const Target& target) {
+  g.target = &target;
+  for (Node& n : g.nodes)
+    for (auto& [attr, value] : n.attrs)
+      if (auto* body = std::get_if<GraphPtr>(&value)) set_target(**body, target);
+}
+
 }  // namespace ingot

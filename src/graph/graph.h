@@ -16,6 +16,7 @@
 
 #include "base/dim.h"
 #include "base/dtype.h"
+#include "base/target.h"
 
 namespace ingot {
 
@@ -112,6 +113,7 @@ class Graph {
   std::vector<TensorId> inputs;
   std::vector<TensorId> outputs;
   std::map<std::string, std::string> metadata;
+  const Target* target = nullptr;  // for which the weights are packed (planner/pack_weights.h); nullptr: for none
 
   Tensor& tensor(TensorId id) { return tensors[static_cast<size_t>(id)]; }
   const Tensor& tensor(TensorId id) const { return tensors[static_cast<size_t>(id)]; }
@@ -124,6 +126,11 @@ class Graph {
   std::string fresh_name(const std::string& base) const;
   TensorId find_tensor(std::string_view name) const;  // kNoTensor when there is none
 };
+
+// In the graph and the graphs inside it.
+void set_target(Graph&, const Target&);
+// The target whose kernels run the graph: the one it is packed for, or this CPU's.
+inline const Target& target_of(const Graph& g) { return g.target ? *g.target : cpu_target(); }
 
 // Who makes and who reads each tensor, for one state of the graph.
 struct Uses {

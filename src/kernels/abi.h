@@ -3,9 +3,9 @@
 // A kernel is a function `KernelStatus name(const KernelCall*)`. It computes units [begin, end) of its step;
 // units are independent, so any split over threads gives the same result.
 //  - operand[i]: data of the step's operands, inputs first, then outputs, then temporaries.
-//  - param: the step's parameters, 8 bytes each, laid out as the kernel's Params struct in kernels/params.h.
+//  - param: the step's parameters, 8 bytes each, laid out as the Params struct in the kernel's header.
 //    When a model is compiled the codegen stores those it knows as constants; inlining does the rest.
-//  - program: the fused expression for the *native* build of a kernel with hooks (kernels/expr.h). The
+//  - program: the fused expression for the *native* build of a kernel with hooks (kernels/interpreter.h). The
 //    specialised build never reads it: its hooks are machine code.
 //  - scratch: private to the calling thread, as large as the step asked for, 64-byte aligned.
 // Only int64_t, double and pointers cross this border.
@@ -34,12 +34,19 @@ struct KernelCall {
 
 using KernelFn = KernelStatus (*)(const KernelCall*);
 
-// The native builds of a kernel, one per ISA level. Each is an object of its own in the generated kernel table, so that
-// linking a model.so keeps the kernels that its operators name and drops all others.
-inline constexpr int kIsaLevels = 2;
+#define INGOT_TARGET(...)
+#define INGOT_BUILD(...) +1
+inline constexpr int kBuilds = 0
+#include "base/targets.inc"
+    ;
+#undef INGOT_BUILD
+#undef INGOT_TARGET
+
+// The native code of a kernel in each build (base/targets.inc). Each kernel is an object of its own in the generated
+// kernel table, so that linking a model.so keeps the kernels that its operators name and drops all others.
 struct Kernel {
   const char* name;
-  KernelFn native[kIsaLevels];
+  KernelFn native[kBuilds];
 };
 #define INGOT_KERNEL(name) extern "C" const ::ingot::Kernel name##_kernel
 

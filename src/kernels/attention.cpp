@@ -5,7 +5,7 @@
 
 namespace ingot::kernel {
 
-inline constexpr int kNR = kAttentionPanel, kNV = kNR / kLanes;
+inline constexpr int kNR = int(attention_panel(kLanes)), kNV = kNR / kLanes;
 inline constexpr float kMinusInfinity = -__builtin_inff();
 
 INGOT_INLINE float sum_of(VF v) {
@@ -60,7 +60,7 @@ INGOT_INLINE AttentionUnit attention_unit(const KernelCall* call, const Attentio
   u.keys = static_cast<float*>(call->scratch);
   u.values = u.keys + attention_k_floats(p);
   u.scores = u.values + attention_v_floats(p);
-  u.maxima = u.scores + 6 * attention_score_stride(p);
+  u.maxima = u.scores + kMostTileRows * attention_score_stride(p);
   u.sums = u.maxima + attention_block_rows(p);
   u.in_place = attention_in_place(p);
   return u;
@@ -72,7 +72,7 @@ struct KeyBlock {
   bool is_first, is_last;
 };
 
-// K^T as panels [qk_size][16 keys]; V as panels [key_block][16 columns], zero below len up to a multiple of kUnroll.
+// K^T as panels [qk_size][kNR keys]; V as panels [key_block][kNR columns], zero below len up to a multiple of kUnroll.
 INGOT_INLINE void pack_keys(const AttentionParams& p, const AttentionUnit& u, const KeyBlock& keys) {
   for (int64_t j = 0; j < keys.len; j += kNR)
     pack_panel<kNR>(u.keys + j * p.qk_size, u.k + (keys.first + j) * p.k_seq, p.qk_size, keys.len - j, 1, p.k_seq);

@@ -26,8 +26,9 @@ enum AttentionMask : int64_t {
 };
 
 struct AttentionParams {
+  int64_t lanes;  // of the target
   int64_t mask_kind, causal, zero_masked_rows;
-  int64_t key_block;  // keys per pass; attention_key_block(kv_len)
+  int64_t key_block;  // keys per pass; attention_key_block(lanes, kv_len)
   int64_t q_blocks;
   int64_t batch, heads, kv_heads, q_len, kv_len, qk_size, v_size;
   int64_t causal_offset;  // kv_len - q_len when the queries are the last of the keys
@@ -41,17 +42,19 @@ struct AttentionParams {
   int64_t past_k_batch, past_k_head, past_k_seq;
   int64_t past_v_batch, past_v_head, past_v_seq;
 };
-static_assert(sizeof(AttentionParams) == 37 * 8);
+static_assert(sizeof(AttentionParams) == 38 * 8);
 
-inline constexpr int64_t kAttentionPanel = 16, kAttentionKeyBlock = 1024, kAttentionFewQueries = 3;
+inline constexpr int64_t kAttentionKeyBlock = 1024, kAttentionFewQueries = 3;
+INGOT_INLINE constexpr int64_t attention_panel(int64_t lanes) { return lanes == 16 ? 32 : 16; }
 
-INGOT_INLINE int64_t attention_key_block(int64_t kv_len) {
-  int64_t blocks = max_of(1, div_up(kv_len, kAttentionKeyBlock));
-  return max_of(1, div_up(div_up(kv_len, blocks), kAttentionPanel)) * kAttentionPanel;
+INGOT_INLINE int64_t attention_key_block(int64_t lanes, int64_t kv_len) {
+  int64_t blocks = max_of(1, div_up(kv_len, kAttentionKeyBlock)), panel = attention_panel(lanes);
+  return max_of(1, div_up(div_up(kv_len, blocks), panel)) * panel;
 }
 // Are K and V read where they are, not packed?
 INGOT_INLINE bool attention_in_place(const AttentionParams& p) {
-  return p.q_len <= kAttentionFewQueries && p.qk_size % 8 == 0 && p.v_size % kAttentionPanel == 0;
+  return p.q_len <= kAttentionFewQueries && p.qk_size % max_of(8, p.lanes) == 0 &&
+         p.v_size % attention_panel(p.lanes) == 0;
 }
 INGOT_INLINE int64_t attention_units(const AttentionParams& p) {
   return p.q_len == 0 ? 0 : p.batch * p.heads * p.q_blocks;
@@ -60,16 +63,16 @@ INGOT_INLINE int64_t attention_units(const AttentionParams& p) {
 // Scratch: K^T panels, V panels, the scores of one tile, then m and l of every query of a unit.
 INGOT_INLINE int64_t attention_k_floats(const AttentionParams& p) { return p.key_block * p.qk_size; }
 INGOT_INLINE int64_t attention_v_floats(const AttentionParams& p) {
-  return p.key_block * div_up(p.v_size, kAttentionPanel) * kAttentionPanel;
+  return p.key_block * div_up(p.v_size, attention_panel(p.lanes)) * attention_panel(p.lanes);
 }
 // Rows of scores are a cache line longer than the block, or the rows of a tile would share cache sets.
 INGOT_INLINE int64_t attention_score_stride(const AttentionParams& p) { return p.key_block + 16; }
 INGOT_INLINE int64_t attention_block_rows(const AttentionParams& p) {
-  return div_up(p.q_len / p.q_blocks + 13, 16) * 16;
+  return div_up(p.q_len / p.q_blocks + 2 * kMostTileRows + 1, 16) * 16;
 }
 INGOT_INLINE int64_t attention_scratch_bytes(const AttentionParams& p) {
-  int64_t floats =
-      attention_k_floats(p) + attention_v_floats(p) + 6 * attention_score_stride(p) + 2 * attention_block_rows(p);
+  int64_t floats = attention_k_floats(p) + attention_v_floats(p) + kMostTileRows * attention_score_stride(p) +
+                   2 * attention_block_rows(p);
   return div_up(floats, 16) * 64;
 }
 

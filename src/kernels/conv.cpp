@@ -147,10 +147,7 @@ INGOT_LATE void conv(const KernelCall* call, const ConvParams& p) {
 
 INGOT_INLINE KernelStatus conv_body(const KernelCall* call) {
   const ConvParams& p = *reinterpret_cast<const ConvParams*>(call->param);
-  if (p.panel == 24)
-    conv<24>(call, p);
-  else
-    conv<16>(call, p);
+  with_panel(p.panel, [&](auto width) INGOT_INLINED { conv<decltype(width)::value>(call, p); });
   return kOk;
 }
 

@@ -23,7 +23,7 @@
 namespace ingot::kernel {
 
 struct ConvParams {
-  int64_t panel;         // 16 or 24; not used by the depthwise kernel, like all of this first part
+  int64_t panel;         // columns (kernels/tile.h); not used by the depthwise kernel, like all of this first part
   int64_t merge_width;   // 1: segments are kernel rows; needs groups == 1 and dilation[2] == 1
   int64_t split;         // every segment is summed in this many pieces; must divide its length
   int64_t chunk;         // pieces summed per pass over the pixels
@@ -53,7 +53,7 @@ INGOT_INLINE int64_t conv_units(const ConvParams& p) {
 INGOT_INLINE int64_t conv_depthwise_units(const ConvParams& p) { return p.batch * p.out[0] * p.out[1]; }
 
 // Scratch of ingot_conv_f32: zeros, then the pointers of a block, then copies of merged segments. None for depthwise.
-INGOT_INLINE int64_t conv_block_rows(const ConvParams& p) { return conv_pixels(p) / p.pixel_blocks + 13; }
+INGOT_INLINE int64_t conv_block_rows(const ConvParams& p) { return conv_pixels(p) / p.pixel_blocks + 2 * kMostTileRows + 1; }
 INGOT_INLINE int64_t conv_zero_floats(const ConvParams& p) {
   return div_up(p.merge_width ? conv_segment_length(p) : p.in_channels, 16) * 16;
 }
@@ -90,10 +90,11 @@ INGOT_INLINE void conv_pack_depthwise(float* packed, const float* w, const ConvP
     for (int64_t c = 0; c < p.out_channels; c++) packed[t * p.out_channels + c] = w[c * taps + t];
 }
 
-// Fills the first part of the params from the sizes. Tuned on Zen 3 (32 KB of L1, 512 KB of L2).
+// Fills the first part of the params from the sizes, for vectors of `lanes` floats. Tuned on Zen 3 (32 KB of L1, 512 KB
+// of L2).
 inline constexpr int64_t kConvBlockBytes = 256 << 10, kConvChunk = 384, kConvMergedLength = 64;
-INGOT_INLINE void conv_choose(ConvParams& p) {
-  p.panel = 16;
+INGOT_INLINE void conv_choose(ConvParams& p, int64_t lanes) {
+  p.panel = lanes == 16 ? best_panel(lanes, conv_group_out(p)) : 16;
   p.merge_width =
       p.groups == 1 && p.dilation[2] == 1 && p.kernel[2] > 1 && p.in_channels * p.kernel[2] <= kConvMergedLength;
   int64_t length = max_of(1, conv_segment_length(p));

@@ -2,14 +2,14 @@
 
 namespace ingot::kernel {
 
+template <size_t... J>
+INGOT_INLINE auto interleave(Vec<uint8_t> x, Vec<uint8_t> y, std::index_sequence<J...>) {
+  return __builtin_shufflevector(x, y, int(J / 2 + J % 2 * kLanes)...);
+}
 // Two taps of kLanes channels, interleaved and widened.
 INGOT_INLINE Shorts interleaved(const uint8_t* a, const uint8_t* b, int64_t lanes, bool is_signed) {
   Vec<uint8_t> x = load_partial(a, lanes), y = load_partial(b, lanes);
-#if defined(__AVX2__)
-  auto both = __builtin_shufflevector(x, y, 0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
-#else
-  auto both = __builtin_shufflevector(x, y, 0, 4, 1, 5, 2, 6, 3, 7);
-#endif
+  auto both = interleave(x, y, std::make_index_sequence<2 * kLanes>());
   using Signed = int8_t __attribute__((ext_vector_type(2 * kLanes)));
   return is_signed ? __builtin_convertvector(__builtin_bit_cast(Signed, both), Shorts)
                    : __builtin_convertvector(both, Shorts);

@@ -3,6 +3,7 @@
 #pragma once
 #include <type_traits>
 
+#include "kernels/integer.h"
 #include "kernels/vmath_f64.h"
 
 namespace ingot::kernel {
@@ -255,13 +256,7 @@ INGOT_CAST(u32, uint32_t)
 INGOT_CAST(u64, uint64_t)
 #undef INGOT_CAST
 // To the nearest integer, half to even; the value must be in range.
-INGOT_INLINE VI nearest(VF x) {
-#if defined(__AVX2__)
-  return __builtin_bit_cast(VI, __builtin_ia32_cvtps2dq256(x));
-#else
-  return __builtin_bit_cast(VI, __builtin_ia32_cvtps2dq(x));
-#endif
-}
+INGOT_INLINE VI nearest(VF x) { return nearest_int(x); }
 INGOT_INLINE VI nearest(VD x) { return __builtin_convertvector(__builtin_elementwise_roundeven(x), VI); }
 
 // A bound that is an integer may be applied before rounding. NaN gives the lowest number. The zero point is whole.

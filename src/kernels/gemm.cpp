@@ -323,10 +323,7 @@ INGOT_LATE void gemm(const KernelCall* call, const GemmParams& p) {
 
 INGOT_INLINE KernelStatus gemm_body(const KernelCall* call) {
   const GemmParams& p = *reinterpret_cast<const GemmParams*>(call->param);
-  if (p.panel == 24)
-    gemm<24>(call, p);
-  else
-    gemm<16>(call, p);
+  with_panel(p.panel, [&](auto width) INGOT_INLINED { gemm<decltype(width)::value>(call, p); });
   return kOk;
 }
 

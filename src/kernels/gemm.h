@@ -3,7 +3,7 @@
 //
 // Operands: A, B, C, then the extra operands of the epilogue.
 //  - A: any strides. With a_col == 1 rows are read in place, otherwise a block is packed into scratch first.
-//  - B: packed into panels of 16 or 24 columns (kernels/pack.h), or plain with any strides: then every unit packs its
+//  - B: packed into panels (kernels/pack.h), or plain with any strides: then every unit packs its
 //    own panel into scratch. Packed panels may be narrow (kernels/narrow.h): few rows widen them in registers, many
 //    expand a slice of a panel into scratch and use it for all tiles of a block.
 //  - C: contiguous columns, rows c_row apart.
@@ -22,7 +22,7 @@
 namespace ingot::kernel {
 
 struct GemmParams {
-  int64_t panel;            // 16 or 24
+  int64_t panel;            // columns (kernels/tile.h)
   int64_t b_packed;         // 1: B is packed, b_row and b_col are ignored, b_batch counts floats of packed matrices
   int64_t a_packing;        // 1: blocks of A are packed into scratch; required when a_col != 1
   int64_t b_type;           // PanelType of a packed B
@@ -61,18 +61,6 @@ INGOT_INLINE int64_t gemm_k_slice(int64_t k) {
 }
 INGOT_INLINE int64_t gemm_m_blocks(int64_t m) { return max_of(1, div_up(m - kGemmBlockRows / 4, kGemmBlockRows)); }
 
-// 24 columns need fewer loads per multiply-add; 16 columns pad a narrow N less.
-INGOT_INLINE int64_t gemm_panel(int64_t n) { return packed_floats(50, n, 24) <= packed_floats(51, n, 16) ? 24 : 16; }
-
-// The first part of the params, except b_packed, for an A with contiguous rows (others must set a_packing).
-INGOT_INLINE void gemm_choose(GemmParams& p, int64_t m, int64_t n, int64_t k) {
-  p.panel = gemm_panel(n);
-  p.k_slice = gemm_k_slice(k);
-  p.m_blocks = gemm_m_blocks(m);
-  // Rows of a sliced A are long and often a multiple of 4 KB apart: few cache sets would hold a block of it.
-  p.a_packing = k > p.k_slice && m >= 16 && n >= 256;
-}
-
 INGOT_INLINE int64_t gemm_units(const GemmParams& p) {
   if (p.m == 0) return 0;
   return p.batch[0] * p.batch[1] * p.batch[2] * p.m_blocks * div_up(p.n, p.panel);
@@ -80,7 +68,7 @@ INGOT_INLINE int64_t gemm_units(const GemmParams& p) {
 
 // Scratch: the packed block of A (none if its rows are contiguous), then the packed panel of B (none if packed before).
 INGOT_INLINE int64_t gemm_a_scratch_floats(const GemmParams& p) {
-  return p.a_packing ? (p.m / p.m_blocks + 13) * div_up(p.k_slice, 16) * 16 : 0;
+  return p.a_packing ? (p.m / p.m_blocks + 2 * kMostTileRows + 1) * div_up(p.k_slice, 16) * 16 : 0;
 }
 // Few rows: in a line of its own, whether a single row is there in digits; rows of A one after the other, weighted for
 // 4-bit numbers, then two sums of each over each group, then the digits of a single row.

@@ -7,79 +7,33 @@ namespace ingot::kernel {
 
 INGOT_INLINE VI broadcast(const void* p) { return VI(word_at(p)); }  // a word in all lanes
 
-inline constexpr int kRowVectors = 2;      // of a tile of kI8Pairs or kI8Dot
+inline constexpr int kRowVectors = 2;      // of a tile of kI8Pairs
 inline constexpr int kChainedVectors = 3;  // at most, of what is computed together of a tile of kI8Chained
+
+template <int64_t Form>
+inline constexpr int64_t kTileHeight = i8_tile_rows(Form, kLanes);
+template <int64_t Form>
+inline constexpr int64_t kGroupColumns = i8_tile_columns(Form, kLanes);
 
 // acc[columns][rows of a tile], of which V vectors of rows are computed.
 template <int64_t Form, int V, int N>
 INGOT_INLINE void load_tile(VI (&c)[V][N], const int32_t* acc, bool first) {
   INGOT_UNROLL for (int j = 0; j < N; j++) INGOT_UNROLL for (int r = 0; r < V; r++) c[r][j] =
-      first ? VI(0) : load(acc + j * i8_tile_rows(Form) + r * kLanes);
+      first ? VI(0) : load(acc + j * kTileHeight<Form> + r * kLanes);
 }
 template <int64_t Form, int V, int N>
 INGOT_INLINE void store_tile(const VI (&c)[V][N], int32_t* acc) {
   INGOT_UNROLL for (int j = 0; j < N; j++) INGOT_UNROLL for (int r = 0; r < V; r++)
-      store(acc + j * i8_tile_rows(Form) + r * kLanes, c[r][j]);
+      store(acc + j * kTileHeight<Form> + r * kLanes, c[r][j]);
 }
 
 // Adds the products of a vector of rows and a chain of words of 2 columns: in 16 bits first. V is how many vectors of
 // rows there are, the accumulators of all being in registers.
-#if defined(__AVX2__)
-// Ones to multiply by. In memory where no register is left: 3 vectors have 6 accumulators beside 6 weights, and the
-// other 4 registers are enough in this order of instructions only.
-alignas(32) inline constexpr int16_t kOnes[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
-struct Ones {
-  Shorts value = Shorts(int16_t(1));
-  const int16_t (*memory)[16] = &kOnes;
-  INGOT_INLINED Ones() {
-    asm("" : "+r"(memory));  // a short address, instead of one relative to the code in every instruction
-  }
-};
-// clang-format off
-#define INGOT_FIRST_WORD              \
-  "vmovdqu %[x0], %[x]\n"             \
-  "vpmaddubsw %[w00], %[x], %[s0]\n"  \
-  "vpmaddubsw %[w01], %[x], %[s1]\n"
-#define INGOT_NEXT_WORD(i)                \
-  "vmovdqu %[x" #i "], %[x]\n"            \
-  "vpmaddubsw %[w" #i "0], %[x], %[y]\n"  \
-  "vpmaddubsw %[w" #i "1], %[x], %[x]\n"  \
-  "vpaddw %[y], %[s0], %[s0]\n"           \
-  "vpaddw %[x], %[s1], %[s1]\n"
-#define INGOT_WIDEN                  \
-  "vpmaddwd %[one], %[s0], %[s0]\n"  \
-  "vpmaddwd %[one], %[s1], %[s1]\n"  \
-  "vpaddd %[s0], %[c0], %[c0]\n"     \
-  "vpaddd %[s1], %[c1], %[c1]"
-#define INGOT_WORD(i) \
-  [x##i] "m"(*reinterpret_cast<const Bytes*>(a[i])), [w##i##0] "x"(w[i][0]), [w##i##1] "x"(w[i][1])
-#define INGOT_CHAIN(text, ...)                                                                                       \
-  asm(text INGOT_WIDEN                                                                                               \
-      : [c0] "+x"(c[0]), [c1] "+x"(c[1]), [x] "=&x"(x), [y] "=&x"(y), [s0] "=&x"(s0), [s1] "=&x"(s1) : __VA_ARGS__)
-#define INGOT_PAIR(one) INGOT_CHAIN(INGOT_FIRST_WORD INGOT_NEXT_WORD(1), INGOT_WORD(0), INGOT_WORD(1), one)
-#define INGOT_TRIPLE(one) \
-  INGOT_CHAIN(INGOT_FIRST_WORD INGOT_NEXT_WORD(1) INGOT_NEXT_WORD(2), INGOT_WORD(0), INGOT_WORD(1), INGOT_WORD(2), one)
-// clang-format on
-template <int V>
-INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[2], const Bytes (&w)[2][2], const Ones& one) {
-  Shorts x, y, s0, s1;
-  INGOT_PAIR([one] "x"(one.value));
+#if defined(INGOT_CHAIN_IN_ASSEMBLY)
+template <int V, int Words>
+INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[Words], const Bytes (&w)[Words][2], const Ones& one) {
+  add_chain_in_assembly<V>(c, a, w, one);
 }
-template <int V>
-INGOT_INLINE void add_chain(VI (&c)[2], const uint8_t* const (&a)[3], const Bytes (&w)[3][2], const Ones& one) {
-  Shorts x, y, s0, s1;
-  if constexpr (V < 3)
-    INGOT_TRIPLE([one] "x"(one.value));
-  else
-    INGOT_TRIPLE([one] "m"(*one.memory));
-}
-#undef INGOT_FIRST_WORD
-#undef INGOT_NEXT_WORD
-#undef INGOT_WIDEN
-#undef INGOT_WORD
-#undef INGOT_CHAIN
-#undef INGOT_PAIR
-#undef INGOT_TRIPLE
 #else
 struct Ones {
   Shorts value = Shorts(int16_t(1));
@@ -101,7 +55,7 @@ INGOT_INLINE void add_chains(VI (&c)[V][N], const uint8_t* a, const uint16_t* at
       __builtin_bit_cast(Bytes, broadcast(w + (i * N + j) * 4));
   INGOT_UNROLL for (int r = 0; r < V; r++) {
     const uint8_t* words[Words];
-    INGOT_UNROLL for (int i = 0; i < Words; i++) words[i] = a + at[i] * kI8OffsetUnit + r * sizeof(Bytes);
+    INGOT_UNROLL for (int i = 0; i < Words; i++) words[i] = a + at[i] * i8_twelfth(kLanes) + r * sizeof(Bytes);
     add_chain<V>(c[r], words, weight, one);
   }
 }
@@ -109,7 +63,7 @@ INGOT_INLINE void add_chains(VI (&c)[V][N], const uint8_t* a, const uint16_t* at
 template <int V>
 INGOT_INLINE void chained_tile(const uint8_t* a, const uint16_t* at, const int8_t* w, const I8Program& program,
                                int32_t* acc, bool first) {
-  constexpr int kColumns = i8_tile_columns(kI8Chained);
+  constexpr int kColumns = kGroupColumns<kI8Chained>;
   const Ones one;
   VI c[V][kColumns];
   load_tile<kI8Chained>(c, acc, first);
@@ -121,11 +75,11 @@ INGOT_INLINE void chained_tile(const uint8_t* a, const uint16_t* at, const int8_
 }
 
 INGOT_INLINE void pairs_tile(const uint8_t* a, const int16_t* w, int64_t words, int32_t* acc, bool first) {
-  constexpr int kColumns = i8_tile_columns(kI8Pairs);
+  constexpr int kColumns = kGroupColumns<kI8Pairs>;
   VI c[kRowVectors][kColumns];
   load_tile<kI8Pairs>(c, acc, first);
 #pragma clang loop unroll(disable)
-  for (; words > 0; words--, a += 4 * i8_tile_rows(kI8Pairs), w += 8) {
+  for (; words > 0; words--, a += 4 * kTileHeight<kI8Pairs>, w += 8) {
     Shorts x[kRowVectors];
     INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) x[r] = load_as<Shorts>(a + r * sizeof(Shorts));
     INGOT_UNROLL for (int j = 0; j < kColumns; j++) {
@@ -134,22 +88,6 @@ INGOT_INLINE void pairs_tile(const uint8_t* a, const int16_t* w, int64_t words, 
     }
   }
   store_tile<kI8Pairs>(c, acc);
-}
-
-INGOT_INLINE void dot_tile(const uint8_t* a, const int8_t* w, int64_t words, int32_t* acc, bool first) {
-  constexpr int kColumns = i8_tile_columns(kI8Dot);
-  VI c[kRowVectors][kColumns];
-  load_tile<kI8Dot>(c, acc, first);
-#pragma clang loop unroll(disable)
-  for (; words > 0; words--, a += 4 * i8_tile_rows(kI8Dot), w += 4 * kColumns) {
-    Bytes x[kRowVectors];
-    INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) x[r] = load_as<Bytes>(a + r * sizeof(Bytes));
-    INGOT_UNROLL for (int j = 0; j < kColumns; j++) {
-      Bytes weight = __builtin_bit_cast(Bytes, broadcast(w + 4 * j));
-      INGOT_UNROLL for (int r = 0; r < kRowVectors; r++) c[r][j] = add_products(c[r][j], x[r], weight);
-    }
-  }
-  store_tile<kI8Dot>(c, acc);
 }
 
 // The same for a single row: the columns lie in the lanes. A word of A is there twice, for the 2 columns of a program,
@@ -204,28 +142,8 @@ INGOT_INLINE void pairs_row(const uint8_t* a, const int16_t* w, int64_t words, i
   __builtin_memcpy(acc, &c[0], sizeof c[0]);
 }
 
-// 6 columns in 8 lanes: the last two get numbers of the next word, which are dropped.
-INGOT_INLINE void dot_row(const uint8_t* a, const int8_t* w, int64_t words, int32_t* acc) {
-  constexpr int kColumns = i8_tile_columns(kI8Dot), kVectors = 8 / kLanes, kChains = 4;
-  VI c[kChains][kVectors];
-  INGOT_UNROLL for (int i = 0; i < kChains; i++) INGOT_UNROLL for (int v = 0; v < kVectors; v++) c[i][v] = VI(0);
-  auto step = [&](int64_t i, VI(&sum)[kVectors]) INGOT_INLINED {
-    Bytes x = __builtin_bit_cast(Bytes, broadcast(a + 4 * i));
-    INGOT_UNROLL for (int v = 0; v < kVectors; v++) sum[v] =
-        add_products(sum[v], x, load_as<Bytes>(w + (kColumns * i + v * kLanes) * 4));
-  };
-#pragma clang loop unroll(disable)
-  for (; words >= kChains; words -= kChains, a += 4 * kChains, w += 4 * kColumns * kChains)
-    INGOT_UNROLL for (int i = 0; i < kChains; i++) step(i, c[i]);
-#pragma clang loop unroll(disable)
-  for (; words > 0; words--, a += 4, w += 4 * kColumns) step(0, c[0]);
-  int32_t sums[kVectors * kLanes];
-  INGOT_UNROLL for (int v = 0; v < kVectors; v++) store(sums + v * kLanes, c[0][v] + c[1][v] + c[2][v] + c[3][v]);
-  INGOT_UNROLL for (int j = 0; j < kColumns; j++) acc[j] = sums[j];
-}
-
 INGOT_INLINE void rows_row(const uint8_t* a, const int8_t* w, int64_t words, int32_t* acc) {
-  constexpr int kVectors = i8_tile_columns(kI8Rows) / kLanes, kChains = 4;
+  constexpr int kVectors = kGroupColumns<kI8Rows> / kLanes, kChains = 4;
   const Shorts one = Shorts(int16_t(1));
   VI c[kChains][kVectors];
   INGOT_UNROLL for (int i = 0; i < kChains; i++) INGOT_UNROLL for (int v = 0; v < kVectors; v++) c[i][v] = VI(0);
@@ -272,15 +190,13 @@ INGOT_INLINE VI words_of(const uint8_t* p, int64_t bytes, bool is_signed, bool s
     return __builtin_bit_cast(VI, s);
   }
 }
+template <size_t... J>
+INGOT_INLINE Bytes swap_middle_bytes(Bytes b, std::index_sequence<J...>) {
+  return __builtin_shufflevector(b, b, int(J / 4 * 4 + J % 2 * 2 + J % 4 / 2)...);
+}
 INGOT_INLINE VI other_order(VI words) {
-  Bytes b = __builtin_bit_cast(Bytes, words);
-#if defined(__AVX2__)
-  b = __builtin_shufflevector(b, b, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15, 16, 18, 17, 19, 20, 22, 21,
-                              23, 24, 26, 25, 27, 28, 30, 29, 31);
-#else
-  b = __builtin_shufflevector(b, b, 0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15);
-#endif
-  return __builtin_bit_cast(VI, b);
+  const Bytes b = __builtin_bit_cast(Bytes, words);
+  return __builtin_bit_cast(VI, swap_middle_bytes(b, std::make_index_sequence<sizeof(Bytes)>()));
 }
 // The sum of the numbers in each word.
 template <int64_t Form>
@@ -303,7 +219,7 @@ INGOT_INLINE void transpose_words(VI (&v)[kLanes]) {
 // The rows of one tile, as pointers to their first bytes; rows past the end repeat the last.
 template <int64_t Form>
 struct I8Rows {
-  const uint8_t* at[i8_tile_rows(Form)];
+  const uint8_t* at[kTileHeight<Form>];
 };
 template <int64_t Form>
 INGOT_INLINE I8Rows<Form> rows_of(const GemmI8Params& p, const uint8_t* a, int64_t row) {
@@ -315,7 +231,7 @@ INGOT_INLINE I8Rows<Form> rows_of(const GemmI8Params& p, const uint8_t* a, int64
   index[0] = rest;
   INGOT_UNROLL for (int d = 0; d < 4; d++) a += index[d] * p.row_stride[d];
   I8Rows<Form> out;
-  for (int64_t i = 0; i < i8_tile_rows(Form); i++) {
+  for (int64_t i = 0; i < kTileHeight<Form>; i++) {
     out.at[i] = a;
     if (row + i + 1 >= p.m) continue;
     a += p.row_stride[3];
@@ -336,7 +252,7 @@ INGOT_INLINE int64_t run_offset(const GemmI8Params& p, int64_t run) {
 template <int64_t Form>
 INGOT_INLINE void pack_tile(const GemmI8Params& p, const I8Rows<Form>& rows, int64_t row_count, uint8_t* dst,
                             int32_t* sums, bool want_sums) {
-  constexpr int64_t kOrder = i8_tile_rows(Form) * 4, kStride = kOrder * i8_word_stride(Form);
+  constexpr int64_t kOrder = kTileHeight<Form> * 4, kStride = kOrder * i8_word_stride(Form);
   constexpr int64_t kWordBytes = i8_word_bytes(Form);
   const int64_t runs = p.runs[0] * p.runs[1] * p.runs[2], run_words = i8_run_words(Form, p.run_bytes);
   for (int64_t r0 = 0; r0 < row_count; r0 += kLanes) {
@@ -375,7 +291,7 @@ INGOT_INLINE void pack_tile(const GemmI8Params& p, const I8Rows<Form>& rows, int
   }
 }
 
-// One row to dst[word][4 bytes], [word][order][kI8RowEntry bytes], or for kI8Rows the even bytes and the odd ones.
+// One row to dst[word][4 bytes], [word][order][12 bytes], or for kI8Rows the even bytes and the odd ones.
 template <int64_t Form>
 INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* dst, int32_t* sum) {
   constexpr int64_t kWordBytes = i8_word_bytes(Form);
@@ -393,7 +309,7 @@ INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* d
         if constexpr (Form == kI8Chained) INGOT_UNROLL for (const int32_t x : word) {
             __builtin_memcpy(dst, &x, 4);
             __builtin_memcpy(dst + 4, &x, 4);
-            dst += kI8RowEntry;
+            dst += kI8Twelfths;
           }
         else if constexpr (Form == kI8Rows) {
           const uint32_t halves[2] = {uint32_t(word[0]) & 0x00ff00ffu, uint32_t(word[0]) & 0xff00ff00u};
@@ -470,7 +386,7 @@ INGOT_INLINE int64_t pack_close_columns(const GemmI8Params& p, const uint8_t* sr
 
 INGOT_INLINE void pack_b_pairs(const GemmI8Params& p, const uint8_t* b, int64_t first, int64_t columns, int16_t* to,
                                int32_t* colsum) {
-  constexpr int64_t kColumns = i8_tile_columns(kI8Pairs);
+  constexpr int64_t kColumns = kGroupColumns<kI8Pairs>;
   const int64_t runs = p.runs[0] * p.runs[1] * p.runs[2], run_words = i8_run_words(kI8Pairs, p.run_bytes);
   for (int64_t n = 0; n < columns; n += kColumns) {
     int32_t total[kColumns] = {};
@@ -530,7 +446,7 @@ INGOT_INLINE void each_tile(const I8Call& x, Run run, Single single) {
 }
 template <int64_t Form>
 INGOT_INLINE uint8_t* tile_at(const I8Call& x, int64_t tile) {
-  return x.packed_a + tile * i8_tile_rows(Form) * i8_words(x.p) * 4 * i8_word_stride(Form);
+  return x.packed_a + tile * kTileHeight<Form> * i8_words(x.p) * 4 * i8_word_stride(Form);
 }
 template <int64_t Form>
 INGOT_INLINE uint8_t* single_row_at(const I8Call& x, int64_t i) {
@@ -560,10 +476,10 @@ struct I8Chunk {
 template <int64_t Form>
 INGOT_INLINE I8Chunk chunk_of(const I8Call& x, int64_t blocks) {
   I8Header h = load_as<I8Header>(x.b);
-  constexpr int64_t kGroups = i8_chunk_columns(Form) / i8_tile_columns(Form);
+  constexpr int64_t kGroups = kI8ChunkColumns / kGroupColumns<Form>;
   const auto* weights = reinterpret_cast<const int8_t*>(x.b + h.weights);
   if constexpr (Form != kI8Chained)
-    return {nullptr, nullptr, weights + x.chunk * i8_chunk_columns(Form) * i8_words(x.p) * 4};
+    return {nullptr, nullptr, weights + x.chunk * kI8ChunkColumns * i8_words(x.p) * 4};
   return {reinterpret_cast<const I8Program*>(x.b + h.programs) + x.chunk * kGroups * blocks,
           reinterpret_cast<const uint16_t*>(x.b + h.offsets), weights};
 }
@@ -580,7 +496,7 @@ template <int64_t Form>
 INGOT_INLINE void accumulate(const I8Call& x, const I8Chunk& chunk, const uint8_t* a, int64_t rows) {
   // A single row is short; only programs are cut into blocks for it, too.
   const int64_t words = i8_words(x.p), blocks = rows || Form == kI8Chained ? i8_blocks(Form, words) : 1;
-  constexpr int64_t kColumns = i8_tile_columns(Form), kTile = i8_tile_rows(Form);
+  constexpr int64_t kColumns = kGroupColumns<Form>, kTile = kTileHeight<Form>;
   const int64_t word_bytes = rows ? 4 * i8_word_stride(Form) * kTile : i8_row_word(Form);
   const int64_t column = rows ? kTile : 1;  // accumulators of a column
   const int64_t groups = div_up(x.columns, kColumns);
@@ -603,12 +519,9 @@ INGOT_INLINE void accumulate(const I8Call& x, const I8Chunk& chunk, const uint8_
         const int8_t* weights = chunk.weights + (g * words + start) * kColumns * 4;
         const auto* shorts = reinterpret_cast<const int16_t*>(weights);
         if (!rows)
-          Form == kI8Rows  ? rows_row(a, weights, words, acc)
-          : Form == kI8Dot ? dot_row(a, weights, words, acc)
-                           : pairs_row(a, shorts, words, acc);
+          Form == kI8Rows ? rows_row(a, weights, words, acc) : pairs_row(a, shorts, words, acc);
         for (int64_t r = 0; Form != kI8Rows && r < rows; r += kRowVectors * kLanes)
-          Form == kI8Dot ? dot_tile(a_block + r * 4, weights, end - start, acc + r, block == 0)
-                         : pairs_tile(a_block + r * 4, shorts, end - start, acc + r, block == 0);
+          pairs_tile(a_block + r * 4, shorts, end - start, acc + r, block == 0);
       }
     }
   }
@@ -643,7 +556,7 @@ INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t colum
 // epilogue, in a loop that keeps the epilogue's constants in registers.
 template <int64_t Form>
 INGOT_INLINE void finish_tile(const I8Call& x, int64_t row, int64_t in_tile) {
-  constexpr int64_t kStrip = 32, kTile = i8_tile_rows(Form);
+  constexpr int64_t kStrip = 32, kTile = kTileHeight<Form>;
   alignas(64) int32_t strip[kTile][kStrip];  // aligns what is spilled, too
   const int64_t rows = min_of(in_tile, x.p.m - row);
   for (int64_t first = 0; first < x.columns; first += kStrip) {
@@ -700,13 +613,13 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
            0,
            0,
            nullptr};
-  const int64_t chunks = i8_chunks(Form, p.n), blocks = i8_blocks(Form, i8_words(p));
+  const int64_t chunks = i8_chunks(p.n), blocks = i8_blocks(Form, i8_words(p));
   int64_t packed_group = call->done > 0 ? (call->done - 1) / chunks : -1;  // in scratch
   for (int64_t unit = call->begin; unit < call->end; unit++) {
     const int64_t group = unit / chunks, g = group % p.row_groups;
     x.chunk = unit % chunks;
-    x.first_column = x.chunk * i8_chunk_columns(Form);
-    x.columns = min_of(i8_chunk_columns(Form), p.n - x.first_column);
+    x.first_column = x.chunk * kI8ChunkColumns;
+    x.columns = min_of(kI8ChunkColumns, p.n - x.first_column);
     x.entry = group / p.row_groups;
     x.first_tile = i8_group_start(p, g);
     x.tiles = i8_group_start(p, g + 1) - x.first_tile;
@@ -722,7 +635,7 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
       chunk_product<Form>(x, chunk_of<Form>(x, blocks));
     } else if constexpr (Form == kI8Pairs) {
       auto* colsum = reinterpret_cast<int32_t*>(scratch + at.b);
-      auto* words = reinterpret_cast<int16_t*>(colsum + i8_chunk_columns(Form));
+      auto* words = reinterpret_cast<int16_t*>(colsum + kI8ChunkColumns);
       pack_b_pairs(p, x.b, x.first_column, x.columns, words, colsum);
       x.colsum = colsum;
       chunk_product<Form>(x, {nullptr, nullptr, reinterpret_cast<const int8_t*>(words)});
@@ -739,9 +652,6 @@ ingot::KernelStatus ingot_gemm_i8_chained(const ingot::KernelCall* call) {
 }
 ingot::KernelStatus ingot_gemm_i8_pairs(const ingot::KernelCall* call) {
   return ingot::kernel::gemm_i8<ingot::kernel::kI8Pairs>(call);
-}
-ingot::KernelStatus ingot_gemm_i8_dot(const ingot::KernelCall* call) {
-  return ingot::kernel::gemm_i8<ingot::kernel::kI8Dot>(call);
 }
 ingot::KernelStatus ingot_gemm_i8_rows(const ingot::KernelCall* call) {
   return ingot::kernel::gemm_i8<ingot::kernel::kI8Rows>(call);

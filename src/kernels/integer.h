@@ -1,14 +1,17 @@
 // Vectors of small integers and the instructions that multiply them.
 #pragma once
-#include "kernels/vec.h"
+#include "kernels/isa/sse.h"
+#if defined(__AVX2__)
+#include "kernels/isa/avx2.h"
+#endif
+#if defined(__AVX512F__)
+#include "kernels/isa/avx512.h"
+#endif
 
 namespace ingot::kernel {
 
 using Bytes = uint8_t __attribute__((ext_vector_type(4 * kLanes)));
 using Shorts = int16_t __attribute__((ext_vector_type(2 * kLanes)));
-using Bytes16 = uint8_t __attribute__((ext_vector_type(16)));
-using Shorts8 = int16_t __attribute__((ext_vector_type(8)));
-using Ints4 = int32_t __attribute__((ext_vector_type(4)));
 
 template <class V>
 INGOT_INLINE V load_as(const void* p) {
@@ -18,43 +21,18 @@ INGOT_INLINE V load_as(const void* p) {
 }
 INGOT_INLINE int32_t word_at(const void* p) { return load_as<int32_t>(p); }
 
-INGOT_INLINE Shorts8 multiply_bytes(Bytes16 u, Bytes16 i) {
-  using Char = char __attribute__((vector_size(16)));
-  return __builtin_bit_cast(Shorts8,
-                            __builtin_ia32_pmaddubsw128(__builtin_bit_cast(Char, u), __builtin_bit_cast(Char, i)));
-}
-INGOT_INLINE Ints4 multiply_shorts(Shorts8 a, Shorts8 b) {
-  using Short = short __attribute__((vector_size(16)));
-  return __builtin_bit_cast(Ints4,
-                            __builtin_ia32_pmaddwd128(__builtin_bit_cast(Short, a), __builtin_bit_cast(Short, b)));
-}
-#if defined(__AVX2__)
-INGOT_INLINE Shorts multiply_bytes(Bytes u, Bytes i) {
-  using Char = char __attribute__((vector_size(32)));
-  return __builtin_bit_cast(Shorts,
-                            __builtin_ia32_pmaddubsw256(__builtin_bit_cast(Char, u), __builtin_bit_cast(Char, i)));
-}
-INGOT_INLINE VI multiply_shorts(Shorts a, Shorts b) {
-  using Short = short __attribute__((vector_size(32)));
-  return __builtin_bit_cast(VI, __builtin_ia32_pmaddwd256(__builtin_bit_cast(Short, a), __builtin_bit_cast(Short, b)));
-}
-#endif
-
-// acc + the sum of four products of u8 and i8 in each lane.
-INGOT_INLINE VI add_products(VI acc, Bytes u, Bytes i) {
-#if defined(__AVXVNNI__)
-  using Char = char __attribute__((vector_size(32)));
-  using Int = int __attribute__((vector_size(32)));
-  return __builtin_bit_cast(VI, __builtin_ia32_vpdpbusd256(__builtin_bit_cast(Int, acc), __builtin_bit_cast(Char, u),
-                                                           __builtin_bit_cast(Char, i)));
+// acc + the sum of four products of u8 and i8 in each lane, by one instruction where this file may use it.
+#if (defined(__AVX512F__) && defined(__AVX512VNNI__)) || (!defined(__AVX512F__) && defined(__AVXVNNI__))
+INGOT_INLINE VI add_products(VI acc, Bytes u, Bytes i) { return add_products_vnni(acc, u, i); }
 #else
+INGOT_INLINE VI add_products(VI acc, Bytes u, Bytes i) {
   using Unsigned = uint16_t __attribute__((ext_vector_type(2 * kLanes)));
   const auto halves = __builtin_bit_cast(Unsigned, u);
   const auto weights = __builtin_bit_cast(Shorts, i);
   const auto low = __builtin_bit_cast(Shorts, halves & uint16_t(255)), high = __builtin_bit_cast(Shorts, halves >> 8);
   return acc + multiply_shorts(low, Shorts(weights << 8) >> 8) + multiply_shorts(high, weights >> 8);
-#endif
 }
+#endif
 
 // The zero point of row, column or channel i, of `kind` (I8Zero); 0 where there is none.
 enum I8Zero : int64_t { kNoZero = 0, kOneZero = 1, kZeroPerRow = 2, kZeroPerColumn = 2 };

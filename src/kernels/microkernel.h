@@ -2,8 +2,7 @@
 //
 // A tile is MR rows by NR = NV * kLanes columns of the result:  acc[i][:] += sum_k a[i][k] * b[k][:].
 // b is a panel (kernels/pack.h); the rows of a are pointers, so they may lie anywhere: a matrix, pixels of an image,
-// a buffer of zeros. Twelve vector accumulators, NV vectors of b and one broadcast fill the 16 registers of SSE and
-// AVX2 and hide the latency of the multiply-add.
+// a buffer of zeros. Its size is derived in kernels/tile.h.
 //
 // Rows are cut into tiles of nearly equal height (6s and 5s, or 4s and 3s): a remainder tile of one or two rows would
 // run at the latency of its few accumulators.
@@ -17,12 +16,13 @@
 
 namespace ingot::kernel {
 
-inline constexpr int kAccumulators = 12;
+inline constexpr int kAccumulators = int(tile_accumulators(kLanes));
+static_assert(kAccumulators + kAccumulators / 4 <= kRegisters);
 inline constexpr int kUnroll = 8;      // k-steps per iteration of the inner loop
 inline constexpr int kCacheLine = 64;  // bytes
 
 template <int NR>
-inline constexpr int kTileRows = kAccumulators * kLanes / NR;
+inline constexpr int kTileRows = int(tile_rows(kLanes, NR));
 
 // Rows [0, m) cut into `count` tiles: the first `tall` tiles have rows + 1 rows, the others `rows`.
 struct Tiling {
@@ -67,6 +67,7 @@ INGOT_INLINE void clear(VF (&acc)[MR][NV]) {
 template <int MR, int NV, class B>
 INGOT_INLINE void step(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t k, const B* b) {
   VF row[NV];
+  keep_loads_here();
   INGOT_UNROLL for (int j = 0; j < NV; j++) row[j] = widen(b + j * kLanes);
   INGOT_UNROLL for (int i = 0; i < MR; i++) {
     VF x = VF(a[i][k]);
@@ -134,13 +135,8 @@ INGOT_INLINE void accumulate_nibbles(VF (&acc)[MR][NV], const float* const (&a)[
 }
 
 // The same for one row of a in digits, a run of it.
-#if defined(__AVXVNNI__)
-using DigitSum = VI;
-INGOT_INLINE VI digit_total(VI sum) { return sum; }
-#else
 using DigitSum = Shorts;
 INGOT_INLINE VI digit_total(Shorts sum) { return multiply_shorts(sum, Shorts(1)); }
-#endif
 
 template <int Digits, int NV>
 INGOT_INLINE void digit_step(DigitSum (&sum)[Digits][NV], const int8_t* digits, const uint32_t* b) {
@@ -153,12 +149,8 @@ INGOT_INLINE void digit_step(DigitSum (&sum)[Digits][NV], const int8_t* digits, 
   INGOT_UNROLL for (int d = 0; d < Digits; d++) {
     const Bytes with_low = __builtin_bit_cast(Bytes, VI(word_at(digits + d * kNibbles))),
                 with_high = __builtin_bit_cast(Bytes, VI(word_at(digits + d * kNibbles + 4)));
-    INGOT_UNROLL for (int j = 0; j < NV; j++)
-#if defined(__AVXVNNI__)
-        sum[d][j] = add_products(add_products(sum[d][j], low[j], with_low), high[j], with_high);
-#else
-        sum[d][j] += multiply_bytes(low[j], with_low) + multiply_bytes(high[j], with_high);
-#endif
+    INGOT_UNROLL for (int j = 0; j < NV; j++) sum[d][j] +=
+        multiply_bytes(low[j], with_low) + multiply_bytes(high[j], with_high);
   }
 }
 
@@ -188,7 +180,7 @@ INGOT_INLINE void pack_rows(float* dst, const float* src, int64_t rows, int64_t 
     for (int64_t i = 0; i < rows; i++, dst += kUnroll) {
       const float* from = src + i * row_stride + k * col_stride;
       if (col_stride == 1)
-        INGOT_UNROLL for (int j = 0; j < kUnroll; j += kLanes) store(dst + j, load(from + j));
+        __builtin_memcpy(dst, from, kUnroll * sizeof(float));
       else
         INGOT_UNROLL for (int j = 0; j < kUnroll; j++) dst[j] = from[j * col_stride];
     }

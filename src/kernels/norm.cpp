@@ -24,14 +24,14 @@ INGOT_INLINE Vec<T> load_filled(const T* p, int64_t lanes, T fill) {
 // f over all lanes, halves first.
 template <class T, class F>
 INGOT_INLINE T fold_lanes(Vec<T> v, F f) {
-  auto fold4 = [f](auto h) {
-    auto q = f(h.lo, h.hi);
-    return f(T(q[0]), T(q[1]));
+  auto fold = [f](auto self, auto h) {
+    auto half = f(h.lo, h.hi);
+    if constexpr (sizeof half == 2 * sizeof(T))
+      return f(T(half[0]), T(half[1]));
+    else
+      return self(self, half);
   };
-  if constexpr (kLanes == 8)
-    return fold4(f(v.lo, v.hi));
-  else
-    return fold4(v);
+  return fold(fold, v);
 }
 template <class T>
 INGOT_INLINE T sum_lanes(Vec<T> v) {

@@ -3,44 +3,60 @@
 // B[K][N] becomes ceil(N / NR) panels of NR columns, each [K][NR] and contiguous, so a register tile streams one
 // panel from start to end:
 //   packed[(n / NR) * K * NR + k * NR + n % NR] = B[k][n],   zero for columns n >= N.
-// Zero columns let every tile compute NR columns; only its store looks at N. The layout does not depend on the ISA
-// level. Used at model-compile time for weights and inside kernels for operands that are only known at run time.
+// Zero columns let every tile compute NR columns; only its store looks at N. Used at model-compile time for weights and inside kernels for operands that are only known at run time.
 #pragma once
+#include <utility>
+
+#include "kernels/tile.h"
 #include "kernels/vec.h"
 
 namespace ingot::kernel {
 
-INGOT_INLINE int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-INGOT_INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
-INGOT_INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
-
 // Floats of a packed K x N matrix.
 INGOT_INLINE int64_t packed_floats(int64_t k, int64_t n, int64_t panel) { return div_up(n, panel) * panel * k; }
 
-// r[i][j] <-> r[j][i] for a kLanes x kLanes block.
+// Lane j of the result is element index(j) of a and b, laid end to end.
+template <class Index, size_t... J>
+INGOT_INLINE VF shuffle(VF a, VF b, Index, std::index_sequence<J...>) {
+  return __builtin_shufflevector(a, b, Index()(int(J))...);
+}
+template <class Index>
+INGOT_INLINE VF shuffle(VF a, VF b, Index index) {
+  return shuffle(a, b, index, std::make_index_sequence<kLanes>());
+}
+
+// r[i][j] <-> r[j][i] for a kLanes x kLanes block: neighbouring rows are interleaved, then pairs of rows, each within
+// quarters of 128 bits, and then the quarters change places.
 INGOT_INLINE void transpose(VF (&r)[kLanes]) {
-#if defined(__AVX2__)
-  VF t[8], u[8];
-  INGOT_UNROLL for (int i = 0; i < 4; i++) {  // interleave neighbouring rows
-    t[2 * i] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-    t[2 * i + 1] = __builtin_shufflevector(r[2 * i], r[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+  constexpr int L = kLanes;
+  VF t[L], u[L];
+  INGOT_UNROLL for (int i = 0; i < L; i += 2) {
+    t[i] = shuffle(r[i], r[i + 1], [](int j) { return j / 4 * 4 + j % 4 / 2 + j % 2 * L; });
+    t[i + 1] = shuffle(r[i], r[i + 1], [](int j) { return j / 4 * 4 + 2 + j % 4 / 2 + j % 2 * L; });
   }
-  INGOT_UNROLL for (int i = 0; i < 2; i++) INGOT_UNROLL for (int j = 0; j < 2; j++) {  // then pairs of rows
-    u[4 * i + 2 * j] = __builtin_shufflevector(t[4 * i + j], t[4 * i + 2 + j], 0, 1, 8, 9, 4, 5, 12, 13);
-    u[4 * i + 2 * j + 1] = __builtin_shufflevector(t[4 * i + j], t[4 * i + 2 + j], 2, 3, 10, 11, 6, 7, 14, 15);
+  INGOT_UNROLL for (int i = 0; i < L; i += 4) INGOT_UNROLL for (int c = 0; c < 2; c++) {
+    VF a = t[i + c], b = t[i + 2 + c];
+    u[i + 2 * c] = shuffle(a, b, [](int j) { return j / 4 * 4 + j % 2 + j % 4 / 2 * L; });
+    u[i + 2 * c + 1] = shuffle(a, b, [](int j) { return j / 4 * 4 + 2 + j % 2 + j % 4 / 2 * L; });
   }
-  INGOT_UNROLL for (int i = 0; i < 4; i++) {  // then the 128-bit halves
-    r[i] = __builtin_shufflevector(u[i], u[4 + i], 0, 1, 2, 3, 8, 9, 10, 11);
-    r[4 + i] = __builtin_shufflevector(u[i], u[4 + i], 4, 5, 6, 7, 12, 13, 14, 15);
+  // Now quarter q of u[4 i + c] is column 4 q + c of rows 4 i to 4 i + 3.
+  INGOT_UNROLL for (int c = 0; c < 4; c++) {
+    if constexpr (L == 4) r[c] = u[c];
+    if constexpr (L == 8) {
+      r[c] = shuffle(u[c], u[4 + c], [](int j) { return j % 4 + j / 4 * L; });
+      r[4 + c] = shuffle(u[c], u[4 + c], [](int j) { return 4 + j % 4 + j / 4 * L; });
+    }
+    if constexpr (L == 16) {
+      auto even = [](int j) { return j % 4 + j / 4 % 2 * 8 + j / 8 * L; };     // quarters 0 and 2 of each
+      auto odd = [](int j) { return 4 + j % 4 + j / 4 % 2 * 8 + j / 8 * L; };  // quarters 1 and 3
+      VF low0 = shuffle(u[c], u[4 + c], even), low1 = shuffle(u[c], u[4 + c], odd);
+      VF high0 = shuffle(u[8 + c], u[12 + c], even), high1 = shuffle(u[8 + c], u[12 + c], odd);
+      r[c] = shuffle(low0, high0, even);
+      r[4 + c] = shuffle(low1, high1, even);
+      r[8 + c] = shuffle(low0, high0, odd);
+      r[12 + c] = shuffle(low1, high1, odd);
+    }
   }
-#else
-  VF a = __builtin_shufflevector(r[0], r[1], 0, 4, 1, 5), b = __builtin_shufflevector(r[0], r[1], 2, 6, 3, 7);
-  VF c = __builtin_shufflevector(r[2], r[3], 0, 4, 1, 5), d = __builtin_shufflevector(r[2], r[3], 2, 6, 3, 7);
-  r[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
-  r[1] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
-  r[2] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
-  r[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
-#endif
 }
 
 // dst[k][0..width) = src[k * row_stride + j * col_stride] for j < cols, zero for the rest; dst rows are ld floats.
@@ -87,10 +103,9 @@ INGOT_INLINE void pack_b(float* packed, const float* b, int64_t k, int64_t n, in
   for (int64_t i = first; i < last; i++) {
     float* dst = packed + i * panel * k;
     const float* src = b + i * panel * col_stride;
-    if (panel == 24)
-      pack_panel<24>(dst, src, k, n - i * panel, row_stride, col_stride);
-    else
-      pack_panel<16>(dst, src, k, n - i * panel, row_stride, col_stride);
+    with_panel<kEveryPanel>(panel, [&](auto width) {
+      pack_panel<decltype(width)::value>(dst, src, k, n - i * panel, row_stride, col_stride);
+    });
   }
 }
 

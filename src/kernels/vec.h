@@ -1,8 +1,10 @@
-// Vectors of the ISA level being compiled: kernels are written once against these and compiled per level.
+// Vectors of the build being compiled: kernels are written once against these.
 // kLanes elements of any type make a vector; wider elements simply take more registers.
 #pragma once
 #include <cstddef>
 #include <cstdint>
+
+#include "kernels/isa/lanes.h"
 
 #define INGOT_INLINE static inline __attribute__((always_inline))
 // A function of which a specialised kernel keeps few instances (a tile of one height out of six): in the bitcode it
@@ -15,12 +17,6 @@
 #define INGOT_UNROLL _Pragma("clang loop unroll(full)")
 
 namespace ingot::kernel {
-
-#if defined(__AVX2__)
-inline constexpr int kLanes = 8;
-#else
-inline constexpr int kLanes = 4;
-#endif
 
 template <class T>
 using Vec = T __attribute__((ext_vector_type(kLanes)));
@@ -38,24 +34,36 @@ template <class T>
 INGOT_INLINE void store(T* p, Vec<T> v) {
   __builtin_memcpy(p, &v, sizeof v);
 }
-template <class T>
-INGOT_INLINE Vec<T> splat(T x) {
-  return Vec<T>(x);
+#if defined(__AVX512F__)
+using LaneMask = bool __attribute__((ext_vector_type(kLanes)));
+// n is less than kLanes.
+INGOT_INLINE LaneMask first_lanes(int64_t n) {
+  return __builtin_bit_cast(LaneMask, uint16_t((uint32_t(1) << (n < 0 ? 0 : n)) - 1));
 }
+#endif
+
 // The first n elements at p, the rest zero: never reads past p[n-1].
 template <class T>
 INGOT_INLINE Vec<T> load_partial(const T* p, int64_t n) {
   if (n >= kLanes) return load(p);
+#if defined(__AVX512F__)
+  return __builtin_masked_load(first_lanes(n), p);
+#else
   Vec<T> v = Vec<T>(T(0));
   for (int i = 0; i < kLanes; i++)
     if (i < n) v[i] = p[i];
   return v;
+#endif
 }
 template <class T>
 INGOT_INLINE void store_partial(T* p, Vec<T> v, int64_t n) {
   if (n >= kLanes) return store(p, v);
+#if defined(__AVX512F__)
+  __builtin_masked_store(first_lanes(n), v, p);
+#else
   for (int i = 0; i < kLanes; i++)
     if (i < n) p[i] = v[i];
+#endif
 }
 
 }  // namespace ingot::kernel

@@ -136,6 +136,7 @@ void lower(LowerContext& ctx) {
   const Placed q = input(kQ, l.q), out = placed(ctx.output(0), ctx.out_dims(0), l.out);
   Placed k = input(kK, l.k), v = input(kV, l.v);
   AttentionParams p{};
+  p.lanes = ctx.target.lanes;
   p.q_len = q.size('s');
   p.qk_size = q.size('d');
   p.v_size = v.size('d');
@@ -165,7 +166,7 @@ void lower(LowerContext& ctx) {
   p.causal_offset = ctx.node.get_int("causal_offset", 0);
   p.zero_masked_rows = ctx.node.get_int("nan_to_zero", 0);
   p.scale = ctx.node.get_float("scale", 1.f);
-  p.key_block = kernel::attention_key_block(p.kv_len);
+  p.key_block = kernel::attention_key_block(p.lanes, p.kv_len);
   // Every block of queries packs K and V again: only as many as the threads need.
   const int64_t pairs = std::max<int64_t>(1, p.batch * p.heads);
   p.q_blocks = std::max<int64_t>(1, std::min((kUnitsWanted + pairs - 1) / pairs, p.q_len / kLeastQueries));

@@ -60,15 +60,15 @@ Conv conv_of(const Node& node, const std::vector<int64_t>& x, std::vector<int64_
   return c;
 }
 
-ConvParams params(const Conv& c) {
-  ConvParams p = conv_weights_params(c.window, c.groups, c.w);
+ConvParams params(const Conv& c, const Target& target) {
+  ConvParams p = conv_weights_params(c.window, c.groups, c.w, target);
   p.batch = c.in[0];
   spread(p.in, {c.in.begin() + 1, c.in.end() - 1}, 1);
   spread(p.out, {c.out.begin() + 1, c.out.end() - 1}, 1);
   spread(p.stride, c.window.stride, 1);
   spread(p.dilation, c.window.dilation, 1);
   spread(p.pad, c.window.begin, 0);
-  kernel::conv_choose(p);
+  kernel::conv_choose(p, target.lanes);
   return p;
 }
 
@@ -112,7 +112,7 @@ bool add_epilogue(const Conv& c, const Expr& expr, const std::vector<DenseOperan
 
 void emit_windows(LowerContext& ctx, const Conv& c, Operand x, Operand y, const Expr& expr,
                   const std::vector<DenseOperand>& extras, bool depthwise) {
-  ConvParams p = params(c);
+  ConvParams p = params(c, ctx.target);
   const bool fused = add_epilogue(c, expr, extras, p);
   if (!fused) p.extras = 0;
   const Operand w = packed_weights(ctx, p, depthwise);
@@ -296,7 +296,8 @@ std::vector<int64_t> conv_weight_dims(const Node& node, const std::vector<int64_
   return node.has("packed") ? node.get_ints("packed_shape") : operand;
 }
 
-ConvParams conv_weights_params(const Window& window, int64_t groups, const std::vector<int64_t>& w) {
+ConvParams conv_weights_params(const Window& window, int64_t groups, const std::vector<int64_t>& w,
+                               const Target& target) {
   ConvParams p{};
   p.groups = groups;
   p.in_channels = w[1] * groups;
@@ -304,7 +305,7 @@ ConvParams conv_weights_params(const Window& window, int64_t groups, const std::
   spread(p.kernel, window.kernel, 1);
   for (int d = 0; d < 3; d++) p.in[d] = p.out[d] = p.stride[d] = p.dilation[d] = 1;
   p.batch = 1;
-  kernel::conv_choose(p);
+  kernel::conv_choose(p, target.lanes);
   return p;
 }
 

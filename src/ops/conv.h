@@ -15,7 +15,7 @@ ConvForm conv_form(const Window&, int64_t groups, const std::vector<int64_t>& w)
 std::vector<int64_t> conv_weight_dims(const Node&, const std::vector<int64_t>& operand);
 
 // What packing needs: channels, groups, taps and the panel; the sizes of images are filled in where they are known.
-kernel::ConvParams conv_weights_params(const Window&, int64_t groups, const std::vector<int64_t>& w);
+kernel::ConvParams conv_weights_params(const Window&, int64_t groups, const std::vector<int64_t>& w, const Target&);
 
 // The shape of Y for shapes of X and W, which are checked against the attributes.
 Shape conv_shape(const InferContext&, const Shape& x, const Shape& w);

@@ -10,6 +10,7 @@
 #include "kernels/gemm_i8.h"
 #include "ops/layout.h"
 #include "ops/product.h"
+#include "ops/quantized_product.h"
 #include "ops/via_f32.h"
 #include "ops/window.h"
 
@@ -139,14 +140,13 @@ void lower_integer(LowerContext& ctx) {
   const auto x = ctx.dims(0), w = channels_first(ctx.dims(1));
   const int64_t groups = ctx.node.get_int("group", 1), group_in = x[1] / groups;
   kernel::GemmI8Params p{};
-  p.form = kernel::kI8Pairs;
+  p.form = i8_panel_form(ctx.target).value_or(kernel::kI8Pairs);
   p.a_signed = ctx.in(1).dtype == DType::I8;
   p.b_signed = ctx.in(0).dtype == DType::I8;
   p.a_zero = ctx.has(3) ? kernel::kOneZero : kernel::kNoZero;
   p.b_zero = ctx.has(2) ? kernel::kOneZero : kernel::kNoZero;
   p.m = product_of(w, 1);
   p.n = product_of(x, 2);
-  p.row_groups = kernel::i8_row_groups(p.m);
   std::fill(std::begin(p.row_dims), std::end(p.row_dims), 1);
   p.row_dims[3] = p.m;
   p.row_stride[3] = x[1];
@@ -162,13 +162,14 @@ void lower_integer(LowerContext& ctx) {
   p.b_col = 1;
   p.entry_row = p.m;
   p.c_row = p.n;
+  complete(p, ctx.target);
   const Operand col = ctx.shared_temporary(byte_size(DType::I32, x[0] * groups * p.m * p.n));
   Step& s = ctx.step(kernel::i8_kernel(p.form));
   s.operands = {ctx.input(1), ctx.input(0), col, ctx.input(3), ctx.input(2)};
   s.params = params_of(p);
   s.structure = offsetof(kernel::GemmI8Params, row_groups) / sizeof(int64_t);
   s.units = p.n == 0 || p.run_bytes == 0 ? 0 : kernel::i8_units(p);
-  s.scratch = kernel::i8_scratch(p).total;
+  s.scratch = kernel::i8_scratch_bytes(p);
   s.specialise = p.m * p.n * p.run_bytes >= 4096;
   s.expr = std::make_shared<Expr>(parse_expr("acc", {DType::I32}));
   emit_col2im(ctx, DType::I32, w, col, {});

@@ -102,10 +102,12 @@ struct Step {
 
 class LowerContext {
  public:
-  LowerContext(const Node& node, std::vector<const TensorInfo*> inputs, std::vector<const TensorInfo*> outputs)
-      : node(node), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
+  LowerContext(const Node& node, const Target& target, std::vector<const TensorInfo*> inputs,
+               std::vector<const TensorInfo*> outputs)
+      : node(node), target(target), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
 
   const Node& node;
+  const Target& target;  // whose kernels run the steps
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i] != nullptr; }
   bool has_out(size_t i) const { return i < outputs_.size() && outputs_[i] != nullptr; }
   const TensorInfo& in(size_t i) const;

@@ -84,7 +84,7 @@ void set_matrices(Params& g, const Product& p, const Batch& batch, int64_t m) {
 void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, const Expr& expr,
                    const std::vector<DenseOperand>& extras, const std::vector<EpilogueOperand>& operands, Operand out) {
   GemmParams g{};
-  g.panel = p.b_panel ? p.b_panel : kernel::gemm_panel(p.n);
+  g.panel = p.b_panel ? p.b_panel : kernel::best_panel(ctx.target.lanes, p.n);
   g.b_packed = p.b_panel != 0;
   g.a_packing = p.a.col != 1;
   g.b_type = p.b_type;
@@ -138,7 +138,7 @@ void read_packed(const Node& node, Product& p) {
 void check_packed(const InferContext& ctx, int64_t k, int64_t n) {
   Product p;
   read_packed(ctx.node, p);
-  ctx.require(p.b_panel == 16 || p.b_panel == 24, "panels of {} columns; there are those of 16 and 24", p.b_panel);
+  ctx.require(kernel::is_panel(8, p.b_panel) || kernel::is_panel(16, p.b_panel), "panels of {} columns", p.b_panel);
   ctx.require(p.b_type >= kernel::kPanelF32 && p.b_type <= kernel::kPanelU4, "panels of unknown type {}", p.b_type);
   const bool wide = p.b_type == kernel::kPanelF32;
   ctx.require(wide || p.b_block >= 1, "blocks of {} rows", p.b_block);

@@ -149,7 +149,7 @@ std::optional<int64_t> zero_kind(const LowerContext& ctx, size_t i, int64_t each
 
 GemmI8Params plain_params(const LowerContext& ctx) {
   GemmI8Params p{};
-  p.form = ctx.node.get_int("packed", kernel::kI8Pairs);
+  p.form = ctx.node.get_int("packed", i8_panel_form(ctx.target).value_or(kernel::kI8Pairs));
   p.b_packed = ctx.node.has("packed");
   p.a_signed = ctx.in(kA).dtype == DType::I8;
   p.b_signed = b_type(ctx.node, ctx.in(kB).dtype) == DType::I8;
@@ -186,11 +186,11 @@ void emit_with_epilogue(LowerContext& ctx, const Kernel& kernel, Params p, const
 }
 
 void emit_gemm(LowerContext& ctx, GemmI8Params p, Operand a, Operand b, const Result& r) {
-  p.row_groups = kernel::i8_row_groups(p.m);
+  complete(p, ctx.target);
   Step s;
   s.structure = offsetof(GemmI8Params, row_groups) / sizeof(int64_t);
   s.units = kernel::i8_units(p);
-  s.scratch = kernel::i8_scratch(p).total;
+  s.scratch = kernel::i8_scratch_bytes(p);
   s.specialise = p.m * p.n * p.run_bytes >= 4096;
   emit_with_epilogue(ctx, kernel::i8_kernel(p.form), p, r, std::move(s), {a, b},
                      {ctx.input(kAZero), ctx.input(kBZero)});
@@ -495,6 +495,20 @@ void lower_conv(LowerContext& ctx) {
 }
 
 }  // namespace
+
+std::optional<kernel::I8Form> i8_panel_form(const Target& target) {
+  if (target.has_byte_tiles()) return kernel::kI8Tiles;
+  if (target.adds_byte_products()) return kernel::kI8Dot;
+  return std::nullopt;
+}
+
+void complete(GemmI8Params& p, const Target& target) {
+  p.lanes = target.lanes;
+  p.row_groups = kernel::i8_row_groups(p.form, p.m);
+  if (!kernel::i8_in_panels(p.form)) return;
+  p.panel = kernel::i8_panel_columns(p.form, p.lanes, p.n);
+  p.a_packing = kernel::i8_must_copy(p);
+}
 
 FilterRuns filter_runs(const Window& window, int64_t groups, const std::vector<int64_t>& w) {
   FilterRuns f{};

@@ -1,6 +1,9 @@
 // Products of 8-bit integers as steps of ingot_gemm_i8_*, and how their constant operands are packed
 // ahead (planner/pack_weights.cpp).
 #pragma once
+#include <optional>
+
+#include "base/target.h"
 #include "kernels/gemm_i8.h"
 #include "ops/window.h"
 
@@ -19,5 +22,10 @@ FilterRuns filter_runs(const Window&, int64_t groups, const std::vector<int64_t>
 bool is_grouped_product(int64_t groups, const std::vector<int64_t>& w);
 bool is_depthwise(int64_t groups, const std::vector<int64_t>& w);
 inline constexpr int64_t kDepthwiseForm = 5;  // beside those of I8Form
+
+// The form with columns in the lanes that the target has, for any operands.
+std::optional<kernel::I8Form> i8_panel_form(const Target&);
+// Fills in what follows from the form, the sizes and the target.
+void complete(kernel::GemmI8Params&, const Target&);
 
 }  // namespace ingot

@@ -43,7 +43,7 @@ void lower_via_f32(LowerContext& ctx, void (*lower)(LowerContext&)) {
     out_pointers.push_back(ctx.has_out(i) ? &outs[i] : nullptr);
   }
 
-  LowerContext inner(ctx.node, std::move(in_pointers), std::move(out_pointers));
+  LowerContext inner(ctx.node, ctx.target, std::move(in_pointers), std::move(out_pointers));
   inner.next_temporary = ctx.next_temporary;
   lower(inner);
   if (!inner.views.empty()) ctx.fail("a view cannot change the element type");

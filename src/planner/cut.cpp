@@ -30,7 +30,9 @@ std::vector<size_t> find_levels(const Graph& g, const std::vector<bool>& host) {
 class RegionBuilder {
  public:
   RegionBuilder(const Graph& whole, std::vector<size_t> nodes)
-      : whole_(whole), nodes_(std::move(nodes)), id_(whole.tensors.size(), kNoTensor) {}
+      : whole_(whole), nodes_(std::move(nodes)), id_(whole.tensors.size(), kNoTensor) {
+    region_->target = whole.target;
+  }
 
   Part build() {
     std::vector<bool> inside(whole_.nodes.size()), made(whole_.tensors.size());

@@ -42,7 +42,7 @@ void lower_node(const Graph& g, size_t index, Lowered& out) {
   for (TensorId t : node.outputs) outs.push_back(t == kNoTensor ? nullptr : &out.infos[static_cast<size_t>(t)]);
   const OpDef& def = OpRegistry::get().need(node);
   if (!def.lower) fail(ErrorKind::Unsupported, "{}: there is no kernel for this operator yet", node.label());
-  LowerContext ctx(node, std::move(ins), std::move(outs));
+  LowerContext ctx(node, target_of(g), std::move(ins), std::move(outs));
   def.lower(ctx);
   for (const auto& v : ctx.views) {
     const auto& from = out.alias[static_cast<size_t>(node.inputs[v.in])];

@@ -13,7 +13,8 @@ namespace {
 
 using namespace kernel;
 
-constexpr int64_t kColumns = i8_tile_columns(kI8Chained);
+constexpr int64_t kColumns = 2;  // of a chain
+static_assert(kColumns == i8_tile_columns(kI8Chained, 4) && kColumns == i8_tile_columns(kI8Chained, 16));
 constexpr int kLimit = 128;  // of the positive, and of the negative, weights that meet in a 16-bit lane
 constexpr int kOrder[kI8Orders][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}};
 
@@ -196,7 +197,7 @@ struct Program {
   std::vector<int8_t> weights;
 
   void add(const Word& word, int order, bool zero = false) {
-    offsets.push_back(static_cast<uint16_t>((word.index * kI8Orders + order) * kI8RowEntry));
+    offsets.push_back(static_cast<uint16_t>((word.index * kI8Orders + order) * kI8Twelfths));
     std::array<int8_t, sizeof word.w> ordered{};
     for (size_t i = 0; i < ordered.size() && !zero; i++) ordered[i] = word.w[i / 4][kOrder[order][i % 4]];
     weights.insert(weights.end(), ordered.begin(), ordered.end());
@@ -243,7 +244,7 @@ class Blob {
 };
 
 std::vector<int32_t> column_sums(const I8Matrix& b, I8Form form) {
-  std::vector<int32_t> out(static_cast<size_t>(i8_chunks(form, b.n) * i8_chunk_columns(form)));
+  std::vector<int32_t> out(static_cast<size_t>(i8_chunks(b.n) * kI8ChunkColumns));
   const bool as_weights = i8_of_bytes(form) || b.is_signed;
   auto add = [&](int64_t k, int64_t n) { out[static_cast<size_t>(n)] += as_weights ? weight(b, k, n) : b.at(k, n); };
   const int64_t depth = b.runs * b.run_bytes;
@@ -262,10 +263,10 @@ PackedI8 finish(I8Form form, Blob blob, const I8Header& header) {
   return {form, std::move(blob.bytes)};
 }
 
-// Forms other than kI8Chained, whose numbers are T: words of a group of columns one after the other.
+// kI8Pairs and kI8Rows, whose numbers are T: words of a group of columns one after the other.
 template <class T>
-PackedI8 pack_words(const I8Matrix& b, I8Form form) {
-  const int64_t words = words_of(b, form), columns = i8_tile_columns(form), parts = i8_word_bytes(form);
+PackedI8 pack_words(const I8Matrix& b, I8Form form, int64_t lanes) {
+  const int64_t words = words_of(b, form), columns = i8_tile_columns(form, lanes), parts = i8_word_bytes(form);
   std::vector<T> out(static_cast<size_t>(div_up(b.n, columns) * words * columns * parts));
   for (int64_t n = 0; n < b.n; n++)
     for (int64_t word = 0; word < words; word++)
@@ -276,6 +277,30 @@ PackedI8 pack_words(const I8Matrix& b, I8Form form) {
   Blob blob;
   I8Header header{};
   header.colsum = blob.add(column_sums(b, form));
+  header.weights = blob.add(out);
+  return finish(form, std::move(blob), header);
+}
+
+// kI8Dot and kI8Tiles (kernels/gemm_i8_panels.h).
+PackedI8 pack_panels(const I8Matrix& b, I8Form form, int64_t lanes) {
+  const int64_t depth = b.runs * b.run_bytes, padded = i8_padded_depth(form, depth);
+  const int64_t width = i8_panel_columns(form, lanes, b.n), panels = div_up(b.n, width);
+  std::vector<int8_t> out(static_cast<size_t>(panels * width * padded));
+  std::vector<int32_t> sums(static_cast<size_t>(panels * width));
+  auto add = [&](int64_t k, int64_t n) {
+    const int8_t w = as_weight(b, b.data[n * b.column_stride + b.k_offset[static_cast<size_t>(k)]]);
+    out[static_cast<size_t>(n / width * width * padded + (k / 4 * width + n % width) * 4 + k % 4)] = w;
+    sums[static_cast<size_t>(n)] += w;
+  };
+  if (b.column_stride == 1)  // in the order of memory
+    for (int64_t k = 0; k < depth; k++)
+      for (int64_t n = 0; n < b.n; n++) add(k, n);
+  else
+    for (int64_t n = 0; n < b.n; n++)
+      for (int64_t k = 0; k < depth; k++) add(k, n);
+  Blob blob;
+  I8Header header{};
+  header.colsum = blob.add(sums);
   header.weights = blob.add(out);
   return finish(form, std::move(blob), header);
 }
@@ -293,8 +318,8 @@ Chained make_chained(const I8Matrix& b) {
   ProgramMaker maker;
   std::vector<Program> programs;
   std::vector<const Program*> sorted;
-  for (int64_t chunk = 0; chunk < i8_chunks(kI8Chained, b.n); chunk++) {
-    constexpr int64_t kChunk = i8_chunk_columns(kI8Chained);
+  for (int64_t chunk = 0; chunk < i8_chunks(b.n); chunk++) {
+    constexpr int64_t kChunk = kI8ChunkColumns;
     const int64_t first = chunk * kChunk, groups = div_up(std::min(kChunk, b.n - first), kColumns);
     programs.resize(static_cast<size_t>(groups));
     for (int64_t block = 0; block < blocks; block++) {
@@ -348,14 +373,15 @@ I8Matrix i8_matrix(const uint8_t* data, int64_t k, int64_t n, int64_t row_stride
   return m;
 }
 
-PackedI8 pack_i8(const I8Matrix& b, I8Form form) {
+PackedI8 pack_i8(const I8Matrix& b, I8Form form, int64_t lanes) {
+  if (i8_in_panels(form)) return pack_panels(b, form, lanes);
   if (form == kI8Chained) return finish_chained(b, make_chained(b));
-  return form == kI8Pairs ? pack_words<int16_t>(b, form) : pack_words<int8_t>(b, form);
+  return form == kI8Pairs ? pack_words<int16_t>(b, form, lanes) : pack_words<int8_t>(b, form, lanes);
 }
 
-PackedI8 pack_i8(const I8Matrix& b) {
+PackedI8 pack_i8(const I8Matrix& b, int64_t lanes) {
   const Chained c = make_chained(b);
-  return worth_chaining(b, c) ? finish_chained(b, c) : pack_words<int16_t>(b, kI8Pairs);
+  return worth_chaining(b, c) ? finish_chained(b, c) : pack_words<int16_t>(b, kI8Pairs, lanes);
 }
 
 }  // namespace ingot

@@ -29,8 +29,8 @@ struct PackedI8 {
   std::vector<std::byte> bytes;
 };
 
-// Chained where that is faster, and in the form asked for where one is.
-PackedI8 pack_i8(const I8Matrix&);
-PackedI8 pack_i8(const I8Matrix&, kernel::I8Form);
+// For vectors of `lanes` floats: chained where that is faster, and in the form asked for where one is.
+PackedI8 pack_i8(const I8Matrix&, int64_t lanes);
+PackedI8 pack_i8(const I8Matrix&, kernel::I8Form, int64_t lanes);
 
 }  // namespace ingot

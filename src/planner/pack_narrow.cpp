@@ -78,9 +78,9 @@ std::vector<float> as_floats(DType dtype, const std::byte* data, int64_t count) 
   return out;
 }
 
-NarrowPacking narrow_packing(const NarrowMatrix& m) {
+NarrowPacking narrow_packing(const NarrowMatrix& m, int64_t lanes) {
   const PanelType type = panel_type(m);
-  NarrowPacking out{{type, gemm_panel(m.n), m.k, max_of(1, m.block ? m.block : m.k), 0, 0}, 0};
+  NarrowPacking out{{type, best_panel(lanes, m.n), m.k, max_of(1, m.block ? m.block : m.k), 0, 0}, 0};
   if (!has_scales(type)) return out;
   out.layout.half = are_halves(*m.scale);
   out.zero = -shift_of(m, type);

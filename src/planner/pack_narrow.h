@@ -27,7 +27,8 @@ struct NarrowPacking {
 };
 
 // 4-bit numbers stay so where their blocks are whole words; otherwise they take a byte.
-NarrowPacking narrow_packing(const NarrowMatrix&);
+// lanes: of the target.
+NarrowPacking narrow_packing(const NarrowMatrix&, int64_t lanes);
 // One panel to its place in `packed`.
 void pack_narrow_panel(const NarrowMatrix&, const NarrowPacking&, std::byte* packed, int64_t panel);
 

@@ -73,16 +73,16 @@ std::shared_ptr<const std::vector<float>> parameters(const Graph& g, TensorId t,
   return out;
 }
 
-Packing pack_floats(const ConstantPtr& c, int64_t k, int64_t n, int64_t row, int64_t col) {
-  const int64_t panel = kernel::gemm_panel(n);
+Packing pack_floats(const Target& target, const ConstantPtr& c, int64_t k, int64_t n, int64_t row, int64_t col) {
+  const int64_t panel = kernel::best_panel(target.lanes, n);
   return {panel, DType::F32, kernel::packed_floats(k, n, panel), kernel::div_up(n, panel),
           [=](std::byte* to, int64_t part) {
             kernel::pack_b(reinterpret_cast<float*>(to), c->as<float>().data(), k, n, row, col, panel, part, part + 1);
           }};
 }
 
-Packing pack_narrow(const NarrowMatrix& m, ConstantPtr keep) {
-  const NarrowPacking packing = narrow_packing(m);
+Packing pack_narrow(const Target& target, const NarrowMatrix& m, ConstantPtr keep) {
+  const NarrowPacking packing = narrow_packing(m, target.lanes);
   const kernel::NarrowPanels& layout = packing.layout;
   return {layout.panel,
           DType::U8,
@@ -96,18 +96,18 @@ Packing pack_narrow(const NarrowMatrix& m, ConstantPtr keep) {
            {"packed_zero", packing.zero}}};
 }
 
-Packing pack_matrix(const ConstantPtr& c, int64_t k, int64_t n, int64_t row, int64_t col) {
-  if (!is_half(c->dtype)) return pack_floats(c, k, n, row, col);
-  return pack_narrow({.k = k, .n = n, .row = row, .col = col, .dtype = c->dtype, .values = c->bytes.data()}, c);
+Packing pack_matrix(const Target& target, const ConstantPtr& c, int64_t k, int64_t n, int64_t row, int64_t col) {
+  if (!is_half(c->dtype)) return pack_floats(target, c, k, n, row, col);
+  return pack_narrow(target, {.k = k, .n = n, .row = row, .col = col, .dtype = c->dtype, .values = c->bytes.data()}, c);
 }
 
-Packing pack_filter(const Node& node, const ConstantPtr& c) {
+Packing pack_filter(const Target& target, const Node& node, const ConstantPtr& c) {
   const std::vector<int64_t>& w = c->dims;
   const int64_t groups = node.get_int("group", 1);
   const Window window = window_of(node, w.size() - 2, {w.begin() + 2, w.end()});
   const ConvForm form = conv_form(window, groups, w);
-  if (form == ConvForm::Matrix) return pack_matrix(c, w[1], w[0], 1, w[1]);
-  const ConvParams p = conv_weights_params(window, groups, w);
+  if (form == ConvForm::Matrix) return pack_matrix(target, c, w[1], w[0], 1, w[1]);
+  const ConvParams p = conv_weights_params(window, groups, w, target);
   const auto from = wide(c);
   if (form == ConvForm::Depthwise)
     return {1, DType::F32, kernel::conv_taps(p) * p.out_channels, 1,
@@ -143,7 +143,7 @@ std::optional<Packing> pack_quantized(const Graph& g, const Node& node, const Co
   } else {
     return std::nullopt;
   }
-  return pack_narrow(m, c);
+  return pack_narrow(target_of(g), m, c);
 }
 
 std::optional<Packing> packing_of(const Graph& g, const Node& node) {
@@ -152,12 +152,13 @@ std::optional<Packing> packing_of(const Graph& g, const Node& node) {
   const ConstantPtr& c = g.info(node.inputs[1]).constant;
   if (!c || c->elements() == 0) return std::nullopt;
   const auto& dims = c->dims;
+  const Target& target = target_of(g);
   const bool product = (node.op == "MatMul" || node.op == "Gemm") && dims.size() == 2;
   if (product && node.get_int("quantized", 0)) return pack_quantized(g, node, c);
   if (c->dtype != DType::F32 && !is_half(c->dtype)) return std::nullopt;
-  if (product && node.get_int("transB", 0)) return pack_matrix(c, dims[1], dims[0], 1, dims[1]);
-  if (product) return pack_matrix(c, dims[0], dims[1], dims[1], 1);
-  if (node.op == "Conv" && dims.size() >= 3) return pack_filter(node, c);
+  if (product && node.get_int("transB", 0)) return pack_matrix(target, c, dims[1], dims[0], 1, dims[1]);
+  if (product) return pack_matrix(target, c, dims[0], dims[1], dims[1], 1);
+  if (node.op == "Conv" && dims.size() >= 3) return pack_filter(target, node, c);
   return std::nullopt;
 }
 
@@ -283,14 +284,14 @@ TensorId add_packed(Graph& g, TensorId original, const std::vector<std::byte>& b
 }
 
 // One constant for all groups, each taking the same number of bytes, and in one form.
-PackedI8 pack_together(const std::vector<I8Matrix>& matrices, std::optional<kernel::I8Form> form) {
+PackedI8 pack_together(const std::vector<I8Matrix>& matrices, std::optional<kernel::I8Form> form, int64_t lanes) {
   std::vector<PackedI8> parts;
-  for (const I8Matrix& m : matrices) parts.push_back(form ? pack_i8(m, *form) : pack_i8(m));
+  for (const I8Matrix& m : matrices) parts.push_back(form ? pack_i8(m, *form, lanes) : pack_i8(m, lanes));
   const bool mixed =
       std::any_of(parts.begin(), parts.end(), [](const PackedI8& p) { return p.form == kernel::kI8Pairs; });
   size_t most = 0;
   for (size_t i = 0; i < parts.size(); i++) {
-    if (mixed && parts[i].form != kernel::kI8Pairs) parts[i] = pack_i8(matrices[i], kernel::kI8Pairs);
+    if (mixed && parts[i].form != kernel::kI8Pairs) parts[i] = pack_i8(matrices[i], kernel::kI8Pairs, lanes);
     most = std::max(most, parts[i].bytes.size());
   }
   PackedI8 out = std::move(parts[0]);
@@ -302,7 +303,7 @@ PackedI8 pack_together(const std::vector<I8Matrix>& matrices, std::optional<kern
   return out;
 }
 
-bool pack_integers(Graph& g, bool dot_products, PackedMemory& memory) {
+bool pack_integers(Graph& g, const Target& target, PackedMemory& memory) {
   struct IntegerJob {
     std::vector<I8Matrix> matrices;
     std::vector<size_t> nodes;
@@ -315,8 +316,10 @@ bool pack_integers(Graph& g, bool dot_products, PackedMemory& memory) {
     auto matrices = integer_matrices(g, node);
     if (matrices.empty()) continue;
     std::optional<kernel::I8Form> form;
-    if (dot_products) form = kernel::kI8Dot;
-    if (has_few_rows(g, node)) form = kernel::kI8Rows;
+    if (const auto panels = i8_panel_form(target))
+      form = panels;
+    else if (has_few_rows(g, node))
+      form = kernel::kI8Rows;
     const Key key = {node.inputs[1], fmt::format("{} {} {} {} {}", node.op, matrices.size(), matrices[0].run_bytes,
                                                  node.get_int("transB", 0), form ? *form : 0)};
     IntegerJob& job = jobs[key];
@@ -326,7 +329,7 @@ bool pack_integers(Graph& g, bool dot_products, PackedMemory& memory) {
   }
   std::vector<IntegerJob*> list;
   for (auto& [key, job] : jobs) list.push_back(&job);
-  share_out(list.size(), 2, [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices, list[i]->form); });
+  share_out(list.size(), 2, [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices, list[i]->form, target.lanes); });
   for (auto& [key, job] : jobs) {
     const TensorId t = add_packed(g, key.first, job.packed.bytes, memory);
     for (size_t i : job.nodes) set_packed(g, g.nodes[i], t, job.packed.form);
@@ -342,12 +345,13 @@ bool pack_integers(Graph& g, bool dot_products, PackedMemory& memory) {
 
 }  // namespace
 
-void pack_weights(Graph& g, bool dot_products) {
+void pack_weights(Graph& g, const Target& target) {
+  g.target = &target;
   for (Node& node : g.nodes)
     for (auto& [attr, value] : node.attrs)
       if (auto* body = std::get_if<GraphPtr>(&value)) {
         *body = std::make_shared<Graph>(**body);  // shared with the graph this one was copied from
-        pack_weights(**body, dot_products);
+        pack_weights(**body, target);
       }
   PackedMemory memory;
   std::map<Key, TensorId> done;
@@ -372,8 +376,11 @@ void pack_weights(Graph& g, bool dot_products) {
     node.attrs["packed_shape"] = original->dims;
   }
   run(jobs);
-  const bool integers = pack_integers(g, dot_products, memory);
+  const bool integers = pack_integers(g, target, memory);
   if (!jobs.empty() || integers) remove_dead(g);
 }
 
 }  // namespace ingot
+
+// As a model.so of several targets finds it (compiler/backend.cpp).
+extern "C" void ingot_pack_weights(ingot::Graph& g, const ingot::Target& target) { ingot::pack_weights(g, target); }

@@ -10,8 +10,7 @@ namespace ingot {
 // "packed_block", "packed_zeros", "packed_half" and "packed_zero" say how; other filters become f32. A
 // weight shared by several nodes is packed once; for MatMulInteger and ConvInteger "packed" is the form
 // (kernels/gemm_i8.h), and "packed_signed" says what the bytes were; originals that nobody reads any more are dropped.
-// dot_products: the code is for a CPU with vpdpbusd (kI8Dot). Uses all cores. Only a step before running: the packed
-// graph is not what the emitter writes.
-void pack_weights(Graph&, bool dot_products = false);
+// Uses all cores. Only a step before running: the packed graph is not what the emitter writes.
+void pack_weights(Graph&, const Target& = cpu_target());
 
 }  // namespace ingot

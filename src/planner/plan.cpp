@@ -5,7 +5,6 @@
 #include <set>
 
 #include "kernels/interpreter.h"
-#include "runtime/kernel_table.h"
 #include "runtime/specialised.h"
 
 namespace ingot {
@@ -210,7 +209,7 @@ class Placement {
   size_t next_temporary_ = 0;
 };
 
-void bind_kernel(PlannedStep& p, const std::vector<SpecialisedKernel>& kernels) {
+void bind_kernel(PlannedStep& p, const std::vector<SpecialisedKernel>& kernels, const Target& target) {
   const std::string expr = kernel_expr(p.step.expr.get());
   for (const SpecialisedKernel& k : kernels)
     if (fits(k, p.step, expr)) {
@@ -218,9 +217,9 @@ void bind_kernel(PlannedStep& p, const std::vector<SpecialisedKernel>& kernels) 
       p.specialised = true;
       return;
     }
-  p.function = native(*p.step.kernel);
+  p.function = native(*p.step.kernel, target);
   if (p.step.expr) {
-    p.program = make_program(*p.step.expr);
+    p.program = make_program(*p.step.expr, target);
     p.step.scratch = std::max(p.step.scratch, program_scratch_bytes(*p.program));
   }
 }
@@ -235,7 +234,7 @@ Plan make_plan(const Graph& g, const std::vector<std::vector<int64_t>>& input_di
   Lowered low = lower_graph(g, input_dims, targets, known);
   Placement(g, low, plan).run();
   for (PlannedStep& p : plan.steps) {
-    bind_kernel(p, kernels);
+    bind_kernel(p, kernels, target_of(g));
     plan.scratch_bytes = std::max(plan.scratch_bytes, p.step.scratch);
   }
   plan.infos = std::move(low.infos);

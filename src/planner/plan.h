@@ -22,6 +22,13 @@ struct Location {
   int64_t offset = 0;               // bytes from the start of the arena, input or output
 };
 
+inline KernelFn native(const Kernel& kernel, const Target& target) {
+  return kernel.native[static_cast<size_t>(target.build)];
+}
+
+// An expression for the native kernels of the target; the program owns what it points to.
+std::shared_ptr<const ExprProgram> make_program(const Expr&, const Target&);
+
 struct PlannedStep {
   Step step;
   int node = 0;

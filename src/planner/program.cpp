@@ -4,7 +4,7 @@
 #include "graph/expr.h"
 #include "kernels/ewise_ops.h"
 #include "kernels/interpreter.h"
-#include "runtime/kernel_table.h"
+#include "planner/plan.h"
 
 namespace ingot {
 namespace {
@@ -20,9 +20,9 @@ int64_t constant_bits(const ExprInstr& in) {
   return static_cast<int64_t>(in.value);
 }
 
-EwiseChunkFn chunk_function(const std::string& op, DType dtype) {
+EwiseChunkFn chunk_function(const std::string& op, DType dtype, const Target& target) {
   using Find = const EwiseKernel* (*)(const char*, int32_t);
-  static const auto find = reinterpret_cast<Find>(native(ingot_find_ewise_kernel));
+  const auto find = reinterpret_cast<Find>(native(ingot_find_ewise_kernel, target));
   const EwiseKernel* k = find(op.c_str(), static_cast<int32_t>(dtype));
   if (!k) fail(ErrorKind::Internal, "element-wise operator '{}' has no kernel for {}", op, name(dtype));
   return k->apply;
@@ -30,7 +30,7 @@ EwiseChunkFn chunk_function(const std::string& op, DType dtype) {
 
 }  // namespace
 
-std::shared_ptr<const ExprProgram> make_program(const Expr& e) {
+std::shared_ptr<const ExprProgram> make_program(const Expr& e, const Target& target) {
   if (e.code.size() > kMaxProgramLength)
     fail(ErrorKind::Unsupported, "an expression of {} instructions is longer than {}", e.code.size(),
          kMaxProgramLength);
@@ -44,7 +44,7 @@ std::shared_ptr<const ExprProgram> make_program(const Expr& e) {
     if (in.kind == ExprInstr::kConstant) out.constant = constant_bits(in);
     if (in.kind == ExprInstr::kCall) {
       for (size_t a = 0; a < in.args.size(); a++) out.arg[a] = in.args[a];
-      out.apply = chunk_function(in.op, e.code[static_cast<size_t>(in.args.back())].dtype);
+      out.apply = chunk_function(in.op, e.code[static_cast<size_t>(in.args.back())].dtype, target);
     }
     p->instructions.push_back(out);
   }

@@ -5,7 +5,7 @@
 
 #include "codegen/codegen.h"
 #include "compiler/cache.h"
-#include "runtime/kernel_table.h"
+#include "base/target.h"
 
 namespace ingot::python {
 namespace nb = nanobind;
@@ -45,7 +45,7 @@ void add_cache(nb::module_& m) {
           "key"_a, nb::keep_alive<0, 1>(), "A context in which no other process makes this entry.");
   m.def("kernels_compiled", &kernels_compiled, "Kernels this process compiled because no cache held them.");
   m.def(
-      "code_version", [] { return codegen_version() + "-" + std::string(name(cpu_level())); },
+      "code_version", [] { return codegen_version() + "-" + std::string(cpu_target().name); },
       "Changes with the kernels, the code generator and the level of this CPU.");
 }
 

@@ -19,6 +19,8 @@ extern const char ingot_embedded_graph[], ingot_embedded_graph_end[];
 extern const char ingot_embedded_weights[], ingot_embedded_weights_end[];
 extern const char ingot_embedded_kernels[], ingot_embedded_kernels_end[];
 extern const ingot::KernelFn ingot_embedded_functions[];
+// What packs the weights for a target: none where they are packed already, since there is only one.
+extern void (*const ingot_embedded_packers[])(ingot::Graph&, const ingot::Target&);
 }
 
 struct ingot_model {
@@ -100,8 +102,12 @@ INGOT_EXPORT ingot_status ingot_create(int threads, ingot_model** model) {
     options.threads = threads;
     m->signature = ingot::signature_json(*graph);
     m->plain = ingot::has_plain_ports(*graph);
-    m->session =
-        std::make_unique<ingot::Session>(graph, ingot::usable_kernels(kernels, ingot_embedded_functions), options);
+    auto chosen = ingot::choose_target(kernels, ingot_embedded_functions);
+    if (ingot_embedded_packers[0])
+      ingot_embedded_packers[0](*graph, *chosen.target);
+    else
+      ingot::set_target(*graph, *chosen.target);
+    m->session = std::make_unique<ingot::Session>(graph, std::move(chosen.kernels), options);
     *model = m.release();
   });
 }

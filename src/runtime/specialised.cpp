@@ -5,7 +5,6 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "runtime/kernel_table.h"
 
 namespace ingot {
 
@@ -51,11 +50,35 @@ std::vector<SpecialisedKernel> read_kernels(const std::string& text, const Kerne
   return out;
 }
 
-std::vector<SpecialisedKernel> usable_kernels(const std::string& text, const KernelFn* functions) {
-  const size_t eol = text.find('\n');
-  const auto level = level_named(std::string_view(text).substr(0, eol).substr(std::strlen("isa ")));
-  if (!level || *level > cpu_level()) return {};  // the native kernels still serve
-  return read_kernels(eol == std::string::npos ? "" : text.substr(eol + 1), functions);
+std::string write_targets(const std::vector<TargetKernels>& targets) {
+  std::string out;
+  for (const TargetKernels& t : targets)
+    out += fmt::format("target {} {}\n{}", t.target->name, t.kernels.size(), write_kernels(t.kernels));
+  return out;
+}
+
+TargetKernels choose_target(const std::string& text, const KernelFn* functions) {
+  std::istringstream lines(text);
+  TargetKernels best{nullptr, {}};
+  std::string names;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    std::string word, name;
+    size_t count = 0;
+    fields >> word >> name >> count;
+    std::string kernels;
+    for (size_t i = 0; i < count && std::getline(lines, line); i++) kernels += line + "\n";
+    const Target* target = target_named(name);
+    names += (names.empty() ? "" : ", ") + name;
+    if (target && runs_here(*target) && (!best.target || target > best.target))
+      best = {target, read_kernels(kernels, functions)};
+    functions += count;
+  }
+  if (!best.target)
+    throw Error(ErrorKind::Unsupported,
+                fmt::format("this library was compiled for {}, which this CPU does not run", names),
+                fmt::format("compile it with --march {}, or with several targets", cpu_target().name));
+  return best;
 }
 
 }  // namespace ingot

@@ -16,7 +16,14 @@ std::string kernel_expr(const Expr*);
 std::string write_kernels(const std::vector<SpecialisedKernel>&);
 // functions: as many as lines, in order.
 std::vector<SpecialisedKernel> read_kernels(const std::string& text, const KernelFn* functions);
-// The same, or nothing when this CPU does not run the level they were compiled for (first line: "isa <level>").
-std::vector<SpecialisedKernel> usable_kernels(const std::string& text, const KernelFn* functions);
+// The kernels of one target.
+struct TargetKernels {
+  const Target* target;
+  std::vector<SpecialisedKernel> kernels;
+};
+// A list for each target that a library was compiled for, each after a line "target <name> <number of kernels>".
+std::string write_targets(const std::vector<TargetKernels>&);
+// The last target of base/targets.inc among them that this CPU runs. functions: those of all lists, in order.
+TargetKernels choose_target(const std::string& text, const KernelFn* functions);
 
 }  // namespace ingot

@@ -23,8 +23,9 @@ void set_strides(bool heads_inside, int64_t heads, int64_t seq, int64_t size, in
 
 AttentionCase make_case(AttentionParams p, bool heads_inside, bool full_mask, Random& random) {
   AttentionCase t;
+  p.lanes = kLanes;
   if (p.kv_heads == 0) p.kv_heads = p.heads;
-  if (p.key_block == 0) p.key_block = attention_key_block(p.kv_len);
+  if (p.key_block == 0) p.key_block = attention_key_block(kLanes, p.kv_len);
   if (p.q_blocks == 0) p.q_blocks = 1;
   if (p.scale == 0) p.scale = 1 / std::sqrt(double(p.qk_size));
   set_strides(heads_inside, p.heads, p.q_len, p.qk_size, p.q_batch, p.q_head, p.q_seq);
@@ -165,7 +166,7 @@ TEST(Attention, MaskedRows) {
   Random random(3);
   for (int64_t zero : {0, 1})
     for (int64_t kind : {kAdditiveMask, kBooleanMask})
-      for (int64_t block : {16, 48}) {
+      for (int64_t block : {attention_panel(kLanes), 3 * attention_panel(kLanes)}) {
         AttentionCase t = make_case({.mask_kind = kind,
                                      .zero_masked_rows = zero,
                                      .key_block = block,
@@ -192,7 +193,7 @@ TEST(Attention, RandomShapes) {
     AttentionCase t = make_case({.mask_kind = random.in(0, 2),
                                  .causal = random.coin(),
                                  .zero_masked_rows = random.coin(),
-                                 .key_block = random.coin() ? 0 : 16 * random.in(1, 5),
+                                 .key_block = random.coin() ? 0 : attention_panel(kLanes) * random.in(1, 5),
                                  .q_blocks = random.in(1, 3),
                                  .batch = random.in(1, 2),
                                  .heads = kv_heads * random.in(1, 3),

@@ -32,7 +32,7 @@ ConvCase make_case(int64_t batch, int64_t groups, int64_t in_channels, int64_t o
     p.out[i] = out_size(d.in, d.kernel, d.stride, d.dilation, d.pad, d.behind);
   }
   p.extras = 2, p.extra[0] = {0, 1}, p.extra[1] = {out_channels, 1};
-  conv_choose(p);
+  conv_choose(p, kLanes);
   t.x = random.values(batch * p.in[0] * p.in[1] * p.in[2] * in_channels);
   t.w = random.values(out_channels * in_channels / groups * conv_taps(p));
   t.y.assign(conv_pixels(p) * out_channels, kUntouched);
@@ -152,7 +152,7 @@ TEST(Conv, RandomShapes) {
         make_case(random.in(1, 2), groups, groups * random.in(1, 20), groups * random.in(1, 30),
                   {deep ? random_dim(random, 4) : Dim{1}, random_dim(random, 8), random_dim(random, 12)}, random);
     ConvParams& p = t.p;
-    p.panel = random.coin() ? 16 : 24;
+    p.panel = random.coin() ? 16 : kLanes == 16 ? 48 : 24;
     p.merge_width = groups == 1 && p.dilation[2] == 1 && random.coin();
     p.split = conv_segment_length(p) % 2 == 0 && random.coin() ? 2 : 1;
     p.chunk = random.in(1, 20), p.chunk_outer = random.coin(), p.pixel_blocks = random.in(1, 4);

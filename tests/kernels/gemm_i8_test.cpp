@@ -1,10 +1,16 @@
 // Products of 8-bit integers against their definition in 64 bits: all types, zero points, forms and shapes, with values
-// from the whole range and values chosen to overflow 16 bits. Compiled once per ISA level, with the kernel; vpdpbusd is
-// emulated.
+// from the whole range and values chosen to overflow 16 bits. Compiled with the kernels, for each build and for each
+// target that has more instructions for them; elsewhere vpdpbusd is emulated.
 #include "../../src/kernels/gemm_i8.cpp"
+#include "../../src/kernels/gemm_i8_dot.cpp"
+#include "../../src/kernels/gemm_i8_tiles.cpp"
 
 #include "../../src/planner/pack_i8.cpp"
 #include "reference.h"
+#if defined(__AMX_INT8__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace ingot::kernel {
 
@@ -24,9 +30,24 @@ struct Shape {
   int64_t m, n, k;
   bool a_signed = false, b_signed = true;
   I8Zero a_zero = kOneZero, b_zero = kNoZero;
-  int form = 0;  // I8Form; 0: B is packed by the kernel
+  I8Form form = kI8Pairs;
+  bool packed = true;  // ahead, not by the kernel
   Values values = kUniform;
 };
+
+// The forms of this build, and of them those that also pack B themselves.
+#if defined(__AMX_INT8__)
+constexpr I8Form kForms[] = {kI8Chained, kI8Pairs, kI8Rows, kI8Dot, kI8Tiles};
+constexpr I8Form kPackingForms[] = {kI8Pairs, kI8Dot, kI8Tiles};
+#else
+constexpr I8Form kForms[] = {kI8Chained, kI8Pairs, kI8Rows, kI8Dot};
+constexpr I8Form kPackingForms[] = {kI8Pairs, kI8Dot};
+#endif
+template <class Run>
+void each_form(Run run) {
+  for (I8Form form : kForms) run(form, true);
+  for (I8Form form : kPackingForms) run(form, false);
+}
 
 uint8_t random_byte(Random& random, Values values, bool is_signed) {
   if (values == kGaussian && is_signed) {  // nearly: the sum of four uniform numbers
@@ -62,17 +83,20 @@ void check(Shape s, Random& random) {
   for (auto& x : bias) x = static_cast<int32_t>(random.in(-1000000, 1000000));
 
   GemmI8Params p{};
-  p.form = s.form ? s.form : kI8Pairs;
-  p.b_packed = s.form != 0;
+  p.form = s.form;
+  p.b_packed = s.packed;
   p.a_signed = s.a_signed, p.b_signed = s.b_signed;
   p.a_zero = s.a_zero, p.b_zero = s.b_zero;
   p.m = s.m, p.n = s.n;
-  p.row_groups = i8_row_groups(s.m);
+  p.lanes = kLanes;
+  p.row_groups = i8_row_groups(p.form, s.m);
+  p.panel = i8_panel_columns(p.form, kLanes, s.n);
   for (int d = 0; d < 4; d++) p.row_dims[d] = d == 3 ? s.m : 1, p.row_stride[d] = d == 3 ? s.k : 0;
   for (int d = 0; d < 3; d++) p.runs[d] = p.batch[d] = 1;
   p.run_bytes = s.k;
+  p.a_packing = i8_must_copy(p);
   // B lies in memory by rows or by columns.
-  const bool by_columns = s.form == 0 && random.coin();
+  const bool by_columns = !s.packed && random.coin();
   p.b_row = by_columns ? 1 : s.n, p.b_col = by_columns ? s.k : 1;
   std::vector<uint8_t> b_columns(b.size());
   for (int64_t k = 0; k < s.k; k++)
@@ -82,19 +106,20 @@ void check(Shape s, Random& random) {
   p.extras = 1, p.extra[0] = {1, 0};
 
   PackedI8 packed;
-  if (s.form) packed = pack_i8(i8_matrix(b.data(), s.k, s.n, s.n, 1, s.b_signed), static_cast<I8Form>(s.form));
+  if (s.packed) packed = pack_i8(i8_matrix(b.data(), s.k, s.n, s.n, 1, s.b_signed), s.form, kLanes);
   constexpr int32_t kBefore = 0x5a5a5a5a;
   std::vector<int32_t> c(static_cast<size_t>(s.m * s.n + 1), kBefore);
-  const I8Scratch size = i8_scratch(p);
-  std::vector<uint8_t> memory(static_cast<size_t>(size.total + 128), 0xcd);
+  const int64_t size = i8_scratch_bytes(p);
+  std::vector<uint8_t> memory(static_cast<size_t>(size + 128), 0xcd);
   auto* scratch = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
   void* operands[] = {
-      a.data(),      s.form ? static_cast<void*>(packed.bytes.data()) : by_columns ? b_columns.data() : b.data(),
+      a.data(),      s.packed ? static_cast<void*>(packed.bytes.data()) : by_columns ? b_columns.data() : b.data(),
       c.data(),      a_zero.data(),
       b_zero.data(), bias.data()};
   const KernelFn kernel = p.form == kI8Chained ? ingot_gemm_i8_chained
                           : p.form == kI8Dot   ? ingot_gemm_i8_dot
                           : p.form == kI8Rows  ? ingot_gemm_i8_rows
+                          : p.form == kI8Tiles ? ingot_gemm_i8_tiles
                                                : ingot_gemm_i8_pairs;
   for (int64_t begin = 0, units = i8_units(p); begin < units;) {
     const int64_t end = random.coin() ? units : random.in(begin + 1, units);
@@ -102,7 +127,7 @@ void check(Shape s, Random& random) {
     ASSERT_EQ(kernel(&call), kOk);
     begin = end;
   }
-  EXPECT_EQ(scratch[size.total], 0xcd) << "scratch overrun";
+  EXPECT_EQ(scratch[size], 0xcd) << "scratch overrun";
   EXPECT_EQ(c.back(), kBefore);
   for (int64_t m = 0; m < s.m; m++)
     for (int64_t n = 0; n < s.n; n++) {
@@ -115,43 +140,50 @@ void check(Shape s, Random& random) {
         sum += (number(a[static_cast<size_t>(m * s.k + k)], s.a_signed) - za) *
                (number(b[static_cast<size_t>(k * s.n + n)], s.b_signed) - zb);
       ASSERT_EQ(c[static_cast<size_t>(m * s.n + n)], static_cast<int32_t>(sum))
-          << "row " << m << " column " << n << " of " << s.m << "x" << s.n << "x" << s.k << " form " << s.form
+          << "row " << m << " column " << n << " of " << s.m << "x" << s.n << "x" << s.k << " form " << s.form << s.packed
           << " signed " << s.a_signed << s.b_signed << " zeros " << s.a_zero << s.b_zero << " values " << s.values;
     }
 }
 
+#if defined(__AMX_INT8__)
+// Linux gives tiles to those who ask.
+const bool kTilesAsked = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#endif
+
 TEST(GemmI8, EveryKind) {
   Random random(1);
-  for (int form : {0, int(kI8Chained), int(kI8Pairs), int(kI8Dot), int(kI8Rows)})
+  each_form([&](I8Form form, bool packed) {
     for (bool a_signed : {false, true})
       for (bool b_signed : {false, true})
         for (I8Zero a_zero : {kNoZero, kOneZero, kZeroPerRow})
           for (I8Zero b_zero : {kNoZero, kOneZero, kZeroPerColumn})
             for (Values values : {kUniform, kGaussian, kExtreme, kTop, kAdversarial})
               check({random.in(1, 40), random.in(1, 150), random.in(1, 90), a_signed, b_signed, a_zero, b_zero, form,
-                     values},
+                     packed, values},
                     random);
+  });
 }
 
 TEST(GemmI8, Shapes) {
   Random random(2);
   const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 257};
   auto size = [&] { return sizes[random.in(0, std::size(sizes) - 1)]; };
-  for (int i = 0; i < 150; i++)
-    check(
-        {size(), size(), size(), random.coin(), random.coin(), static_cast<I8Zero>(random.in(0, 2)),
-         static_cast<I8Zero>(random.in(0, 2)), static_cast<int>(random.in(0, 4)), static_cast<Values>(random.in(0, 4))},
-        random);
+  each_form([&](I8Form form, bool packed) {
+    for (int i = 0; i < 40; i++)
+      check({size(), size(), size(), random.coin(), random.coin(), static_cast<I8Zero>(random.in(0, 2)),
+             static_cast<I8Zero>(random.in(0, 2)), form, packed, static_cast<Values>(random.in(0, 4))},
+            random);
+  });
 }
 
 TEST(GemmI8, LongSums) {
   Random random(3);
-  for (int64_t k : {767, 768, 1024, 3072, 4099, 20000})
-    for (int form : {0, int(kI8Chained), int(kI8Pairs), int(kI8Dot), int(kI8Rows)})
+  for (int64_t k : {767, 768, 1024, 3072, 4099, 20000}) each_form([&](I8Form form, bool packed) {
       for (Values values : {kUniform, kGaussian, kTop, kAdversarial})
         check({random.in(1, 20), random.in(1, 9), k, random.coin(), random.coin(), kOneZero,
-               static_cast<I8Zero>(random.in(0, 2)), form, values},
+               static_cast<I8Zero>(random.in(0, 2)), form, packed, values},
               random);
+    });
 }
 
 // Gaussian weights chain, weights of the whole range do not.
@@ -160,7 +192,7 @@ TEST(GemmI8, FormByWeights) {
   for (Values values : {kGaussian, kExtreme}) {
     std::vector<uint8_t> b(64 * 512);
     for (auto& x : b) x = random_byte(random, values, true);
-    const PackedI8 packed = pack_i8(i8_matrix(b.data(), 512, 64, 64, 1, true));
+    const PackedI8 packed = pack_i8(i8_matrix(b.data(), 512, 64, 64, 1, true), kLanes);
     EXPECT_EQ(packed.form, values == kGaussian ? kI8Chained : kI8Pairs);
   }
 }

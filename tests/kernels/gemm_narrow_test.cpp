@@ -82,14 +82,14 @@ void check(const NarrowShape& s, unsigned seed = 1) {
                                     << seed);
   Random random(seed);
   const Weights w = make_weights(s, random);
-  const NarrowPacking packing = narrow_packing(w.matrix);
+  const NarrowPacking packing = narrow_packing(w.matrix, kLanes);
   const int64_t size = narrow_bytes(packing.layout, s.n);
   std::vector<std::byte> packed(static_cast<size_t>(size) + 1, std::byte{0xaa});  // operands are never null
   for (int64_t i = 0; i < div_up(s.n, packing.layout.panel); i++)
     pack_narrow_panel(w.matrix, packing, packed.data(), i);
 
   GemmParams p{};
-  gemm_choose(p, s.m, s.n, s.k);
+  p.panel = packing.layout.panel, p.k_slice = gemm_k_slice(s.k), p.m_blocks = gemm_m_blocks(s.m);
   p.b_packed = 1, p.b_type = packing.layout.type, p.b_zeros = packing.layout.zeros, p.b_half = packing.layout.half,
   p.b_block = packing.layout.block;
   p.a_digits = s.a_digits, p.b_zero = packing.zero, p.m = s.m, p.n = s.n, p.k = s.k,

@@ -19,6 +19,9 @@ struct GemmCase {
   }
 };
 
+const std::vector<int64_t> kPanels = kLanes == 16 ? std::vector<int64_t>{16, 32, 48, 64} : std::vector<int64_t>{16, 24};
+const int64_t kWidest = kPanels.back();
+
 struct GemmShape {
   int64_t m, n, k, panel = 16;
   bool a_transposed = false, a_packing = false, b_packed = true, b_transposed = false, b_strided = false;
@@ -109,7 +112,7 @@ void check(const GemmShape& s, unsigned seed = 1) {
 }
 
 TEST(Gemm, EveryHeightAndTail) {
-  for (int64_t panel : {16, 24})
+  for (int64_t panel : kPanels)
     for (int64_t m = 1; m <= 14; m++)
       for (int64_t n : {1, 7, 8, 15, 16, 17, 24, 25, 47, 48, 50}) check({.m = m, .n = n, .k = 37, .panel = panel});
 }
@@ -118,12 +121,12 @@ TEST(Gemm, EveryLengthOfK) {
   for (int64_t k = 0; k <= 34; k++)
     for (int64_t m : {1, 2, 6, 9}) {
       check({.m = m, .n = 40, .k = k});
-      check({.m = m, .n = 40, .k = k, .panel = 24, .b_packed = false});
+      check({.m = m, .n = 40, .k = k, .panel = kWidest, .b_packed = false});
     }
 }
 
 TEST(Gemm, SlicesOfKAccumulate) {
-  for (int64_t k : {1500, 1536, 2050}) check({.m = 13, .n = 50, .k = k, .panel = 24});
+  for (int64_t k : {1500, 1536, 2050}) check({.m = 13, .n = 50, .k = k, .panel = kWidest});
   for (int64_t slice : {1, 5, 8, 24}) check({.m = 13, .n = 50, .k = 48, .k_slice = slice});
   for (int64_t slice : {5, 8, 24})
     check({.m = 13, .n = 50, .k = 48, .a_packing = true, .b_packed = false, .k_slice = slice});
@@ -134,7 +137,7 @@ TEST(Gemm, PlainBOfAnyStrides) {
     for (bool strided : {false, true})
       for (int64_t m : {1, 5, 30})
         for (int64_t n : {3, 16, 24, 61})
-          for (int64_t panel : {16, 24})
+          for (int64_t panel : kPanels)
             check({.m = m,
                    .n = n,
                    .k = 29,
@@ -162,7 +165,7 @@ TEST(Gemm, RandomShapes) {
     check({.m = random.in(1, random.coin() ? 10 : 150),
            .n = random.in(1, 100),
            .k = random.in(0, 130),
-           .panel = random.coin() ? 16 : 24,
+           .panel = random.coin() ? 16 : kWidest,
            .a_transposed = random.coin(),
            .a_packing = random.coin(),
            .b_packed = random.coin(),

@@ -1,0 +1,277 @@
+// Products of bytes whose columns lie in the lanes of vectors, or in tiles (kernels/gemm_i8.h: kI8Dot and kI8Tiles).
+//
+// Packed B. A column's bytes along K, all runs one after the other, are cut into words of 4; K is padded with zeros to
+// whole words, or to 16 words for tiles. B is i8; u8 less 128. A panel of NR columns:
+//
+//   [word][NR columns][4 bytes]          word 0                    word 1
+//                                 col 0  col 1  ... col NR-1 | col 0 ...
+//                                 k0-k3  k0-k3      k0-k3    | k4-k7
+//
+// one instruction multiplies a word of a row of A with the same word of 16 (or 8) columns. The matrix:
+//
+//   I8Header | colsum: i32 of every column of every panel | panels
+//
+// A is u8; i8 plus 128. Rows are read where they are if they are u8 and each run is whole words (or whole tiles), and
+// are copied to scratch otherwise, their runs one after the other.
+//
+// Units: batch x row groups x panels, panels fastest. Loops of a call: group of rows, panel, tile of rows; the whole K
+// for each tile.
+#pragma once
+#include "kernels/gemm_i8.h"
+#include "kernels/microkernel.h"
+
+namespace ingot::kernel {
+
+// One batch entry, its group of rows at hand, and what is the same for the whole call.
+struct PanelCall {
+  const GemmI8Params& p;
+  const KernelCall* call;
+  const uint8_t *a, *b;
+  int64_t entry;
+  int64_t first_row, rows;  // of the group
+  const uint8_t** at;       // each row of the group: where it is, or its copy
+  int32_t* row_sums;        // of the group, where they are needed
+  int32_t* start;           // of the panel at hand: what sums begin with
+  int32_t* sums;            // of a tile, [rows][columns of a panel]
+  uint8_t* copy;
+  int8_t* own_panel;  // a panel of B that was not packed ahead
+  int32_t* own_colsum;
+  int32_t a_zero, b_zero;  // where all rows or columns have the same, with the shift of A or B in it
+  int32_t a_shift, b_shift;
+};
+
+INGOT_INLINE bool panels_need_row_sums(const GemmI8Params& p) { return p.b_zero != kNoZero || !p.b_signed; }
+INGOT_INLINE int64_t panel_runs(const GemmI8Params& p) { return p.runs[0] * p.runs[1] * p.runs[2]; }
+INGOT_INLINE int64_t run_place(const GemmI8Params& p, int64_t run) {
+  return run / (p.runs[1] * p.runs[2]) * p.run_stride[0] + run / p.runs[2] % p.runs[1] * p.run_stride[1] +
+         run % p.runs[2] * p.run_stride[2];
+}
+
+// Where the rows [first, first + count) begin in memory.
+INGOT_INLINE void find_rows(const GemmI8Params& p, const uint8_t* a, int64_t first, int64_t count, const uint8_t** at) {
+  int64_t index[4], rest = first;
+  INGOT_UNROLL for (int d = 3; d > 0; d--) {
+    index[d] = rest % p.row_dims[d];
+    rest /= p.row_dims[d];
+  }
+  index[0] = rest;
+  INGOT_UNROLL for (int d = 0; d < 4; d++) a += index[d] * p.row_stride[d];
+  for (int64_t i = 0; i < count; i++) {
+    at[i] = a;
+    a += p.row_stride[3];
+    INGOT_UNROLL for (int d = 3; d > 0; d--) {  // carry
+      if (++index[d] < p.row_dims[d]) break;
+      index[d] = 0;
+      a += p.row_stride[d - 1] - p.row_dims[d] * p.row_stride[d];
+    }
+  }
+}
+
+// The bytes of a vector, or the first n of them, and 128 more where they are signed.
+INGOT_INLINE Bytes shifted_bytes(const uint8_t* p, int64_t n, bool is_signed) {
+  Bytes v;
+  if (n >= int64_t(sizeof v)) {
+    v = load_as<Bytes>(p);
+  } else {
+    v = Bytes(uint8_t(0));
+    __builtin_memcpy(&v, p, size_t(n));
+  }
+  return is_signed ? v ^ uint8_t(0x80) : v;
+}
+
+// Copies a row, its runs one after the other, with zeros after the last.
+INGOT_INLINE void copy_row(const GemmI8Params& p, const uint8_t* row, uint8_t* to) {
+  constexpr int64_t kStep = sizeof(Bytes);
+  const int64_t runs = panel_runs(p);
+  for (int64_t run = 0; run < runs; run++) {
+    const uint8_t* from = row + run_place(p, run);
+    int64_t i = 0;
+    for (; i + kStep <= p.run_bytes; i += kStep) {
+      const Bytes v = shifted_bytes(from + i, kStep, p.a_signed);
+      __builtin_memcpy(to + i, &v, kStep);
+    }
+    for (; i < p.run_bytes; i++) to[i] = p.a_signed ? from[i] ^ 0x80 : from[i];
+    to += p.run_bytes;
+  }
+  const int64_t left = i8_padded_depth(p) - runs * p.run_bytes;
+  for (int64_t i = 0; i < left; i++) to[i] = 0;
+}
+
+// The sum of a row's bytes as u8: of a row in place each run, of a copy all of it.
+INGOT_INLINE int32_t row_sum(const GemmI8Params& p, const uint8_t* row) {
+  constexpr int64_t kStep = sizeof(Bytes);
+  VI sum = VI(0);
+  const int64_t runs = p.a_packing ? 1 : panel_runs(p), bytes = p.a_packing ? i8_padded_depth(p) : p.run_bytes;
+  for (int64_t run = 0; run < runs; run++) {
+    const uint8_t* from = row + (p.a_packing ? 0 : run_place(p, run));
+    for (int64_t i = 0; i < bytes; i += kStep)
+      sum += multiply_shorts(multiply_bytes(shifted_bytes(from + i, bytes - i, false), Bytes(uint8_t(1))), Shorts(int16_t(1)));
+  }
+  int32_t total = 0;
+  INGOT_UNROLL for (int i = 0; i < kLanes; i++) total += sum[i];
+  return total;
+}
+
+INGOT_INLINE void take_group(PanelCall& x) {
+  const GemmI8Params& p = x.p;
+  find_rows(p, x.a, x.first_row, x.rows, x.at);
+  for (int64_t i = 0; p.a_packing && i < x.rows; i++) {
+    uint8_t* to = x.copy + i * i8_copy_stride(p);
+    copy_row(p, x.at[i], to);
+    x.at[i] = to;
+  }
+  for (int64_t i = 0; panels_need_row_sums(p) && i < x.rows; i++) x.row_sums[i] = row_sum(p, x.at[i]);
+}
+
+// Bytes [k, k + 4) of 16 neighbouring columns as 16 words; rows are b_row bytes apart, those from depth on are zero.
+INGOT_INLINE void pack_words_of_rows(const GemmI8Params& p, const uint8_t* from, int64_t k, int64_t depth, uint8_t flip,
+                                     int8_t* to) {
+  Bytes16 r[4];
+  INGOT_UNROLL for (int i = 0; i < 4; i++) r[i] =
+      k + i < depth ? load_as<Bytes16>(from + (k + i) * p.b_row) ^ flip : Bytes16(uint8_t(0));
+  using Bytes32Wide = uint8_t __attribute__((ext_vector_type(32)));
+  const auto zip = [](Bytes16 a, Bytes16 b) INGOT_INLINED -> Bytes32Wide {
+    return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26,
+                                   11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  };
+  using Pairs = uint16_t __attribute__((ext_vector_type(16)));
+  const auto low = __builtin_bit_cast(Pairs, zip(r[0], r[1])), high = __builtin_bit_cast(Pairs, zip(r[2], r[3]));
+  const auto words = __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24,
+                                             9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  __builtin_memcpy(to, &words, sizeof words);
+}
+
+// A panel of a B that was not known ahead, K x n with strides b_row and b_col.
+INGOT_INLINE void pack_own_panel(const PanelCall& x, int64_t panel) {
+  const GemmI8Params& p = x.p;
+  const int64_t columns = min_of(p.panel, p.n - panel * p.panel), depth = panel_runs(p) * p.run_bytes;
+  const int64_t words = i8_padded_depth(p) / 4;
+  const uint8_t* from = x.b + panel * p.panel * p.b_col;
+  const uint8_t flip = p.b_signed ? 0 : 0x80;
+  for (int64_t word = 0; word < words; word++) {
+    int8_t* to = x.own_panel + word * p.panel * 4;
+    const int64_t k = 4 * word;
+    int64_t j = 0;
+    if (p.b_col == 1)
+      for (; j + 16 <= columns; j += 16) pack_words_of_rows(p, from + j, k, depth, flip, to + 4 * j);
+    else if (p.b_row == 1 && k + 4 <= depth)
+      for (; j < columns; j++) {
+        const int32_t v = word_at(from + j * p.b_col + k) ^ int32_t(flip * 0x01010101u);
+        __builtin_memcpy(to + 4 * j, &v, 4);
+      }
+    for (; j < p.panel; j++)
+      for (int64_t part = 0; part < 4; part++)
+        to[4 * j + part] = int8_t(
+            k + part < depth && j < columns ? from[(k + part) * p.b_row + j * p.b_col] ^ flip : 0);
+  }
+  for (int64_t j = 0; j < p.panel; j += kLanes) {
+    VI sum = VI(0);
+    for (int64_t word = 0; word < words; word++)
+      sum = add_products(sum, Bytes(uint8_t(1)), load_as<Bytes>(x.own_panel + (word * p.panel + j) * 4));
+    store(x.own_colsum + j, sum);
+  }
+}
+
+struct PanelOfBytes {
+  const int8_t* words;
+  const int32_t* colsum;
+};
+INGOT_INLINE PanelOfBytes panel_of(const PanelCall& x, int64_t panel) {
+  if (!x.p.b_packed) {
+    pack_own_panel(x, panel);
+    return {x.own_panel, x.own_colsum};
+  }
+  const I8Header h = load_as<I8Header>(x.b);
+  return {reinterpret_cast<const int8_t*>(x.b + h.weights) + panel * i8_padded_depth(x.p) * x.p.panel,
+          reinterpret_cast<const int32_t*>(x.b + h.colsum) + panel * x.p.panel};
+}
+
+// Sums begin with what A's zero point and shift take off them, where all rows have the same.
+INGOT_INLINE void begin_panel(const PanelCall& x, const PanelOfBytes& b) {
+  const int32_t off = x.p.a_zero == kZeroPerRow ? 0 : x.a_zero;
+  for (int64_t j = 0; j < x.p.panel; j += kLanes) store(x.start + j, load(b.colsum + j) * -off);
+}
+
+// Takes what is left of the zero points out of the sums of `lanes` columns of a row, and hands them to the epilogue.
+INGOT_INLINE void finish_sums(const PanelCall& x, VI sum, const PanelOfBytes& b, int64_t row, int64_t column,
+                              int64_t first_column, int64_t lanes) {
+  const GemmI8Params& p = x.p;
+  const int64_t out_row = x.entry * p.entry_row + row;
+  const int64_t out_column = x.entry * p.entry_col + first_column + column;
+  int32_t a_zero = x.a_zero;
+  if (p.a_zero == kZeroPerRow) {
+    a_zero = zero_at(x.call->operand[3], p.a_zero, out_row, p.a_signed) + x.a_shift;
+    sum -= load(b.colsum + column) * a_zero;
+  }
+  if (panels_need_row_sums(p)) {
+    VI b_zero = VI(x.b_zero);
+    if (p.b_zero == kZeroPerColumn)
+      for (int64_t l = 0; l < kLanes; l++)
+        if (l < lanes) b_zero[l] = zero_at(x.call->operand[4], p.b_zero, out_column + l, p.b_signed) - x.b_shift;
+    const auto depth = int32_t(panel_runs(p) * p.run_bytes);
+    // A copy is padded with zeros, which are no numbers of A.
+    sum -= b_zero * (x.row_sums[row - x.first_row] - depth * a_zero);
+  }
+  ingot_hook_store(sum, x.call->operand[2], out_row * p.c_row + out_column, x.call->operand + 5, p.extra, out_row,
+                   out_column, lanes, x.call->program);
+}
+
+// The rows of a tile, whose sums are at x.sums: a loop over rows keeps the epilogue's constants in registers.
+template <int NR>
+INGOT_INLINE void finish_rows(const PanelCall& x, const PanelOfBytes& b, int64_t row, int64_t rows, int64_t column) {
+  const int64_t columns = x.p.n - column;
+#pragma clang loop unroll(disable)
+  for (int64_t i = 0; i < rows; i++) {
+    const int32_t* sums = x.sums + i * NR;
+    if (columns >= NR)
+      INGOT_UNROLL for (int j = 0; j < NR; j += kLanes)
+          finish_sums(x, load(sums + j), b, row + i, j, column, kLanes);
+    else
+#pragma clang loop unroll(disable)
+      for (int64_t j = 0; j < columns; j += kLanes)
+        finish_sums(x, load(sums + j), b, row + i, j, column, min_of(kLanes, columns - j));
+  }
+}
+
+INGOT_INLINE PanelCall panel_call(const KernelCall* call, const GemmI8Params& p) {
+  const I8PanelScratch at = i8_panel_scratch(p);
+  auto* scratch = static_cast<uint8_t*>(call->scratch);
+  PanelCall x{p, call, nullptr, nullptr, 0, 0, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0, 0, 0, 0};
+  x.at = reinterpret_cast<const uint8_t**>(scratch + at.at);
+  x.row_sums = reinterpret_cast<int32_t*>(scratch + at.row_sums);
+  x.start = reinterpret_cast<int32_t*>(scratch + at.start);
+  x.sums = reinterpret_cast<int32_t*>(scratch + at.sums);
+  x.copy = scratch + at.copy;
+  x.own_colsum = reinterpret_cast<int32_t*>(scratch + at.own_colsum);
+  x.own_panel = reinterpret_cast<int8_t*>(scratch + at.own_panel);
+  x.a_shift = p.a_signed ? 128 : 0;
+  x.b_shift = p.b_signed ? 0 : 128;
+  x.a_zero = zero_at(call->operand[3], p.a_zero == kOneZero ? kOneZero : kNoZero, 0, p.a_signed) + x.a_shift;
+  x.b_zero = zero_at(call->operand[4], p.b_zero == kOneZero ? kOneZero : kNoZero, 0, p.b_signed) - x.b_shift;
+  return x;
+}
+
+// Calls run(x, first panel, last panel) for each group of rows of the call's range, whose rows are then at hand.
+template <class Run>
+INGOT_INLINE void each_group(const KernelCall* call, const GemmI8Params& p, const Run& run) {
+  PanelCall x = panel_call(call, p);
+  const int64_t panels = div_up(p.n, p.panel);
+  int64_t taken = call->done > 0 ? (call->done - 1) / panels : -1;  // in scratch
+  for (int64_t unit = call->begin; unit < call->end;) {
+    const int64_t first = unit % panels, last = min_of(panels, first + call->end - unit), group = unit / panels;
+    const int64_t g = group % p.row_groups;
+    x.entry = group / p.row_groups;
+    const int64_t i2 = x.entry % p.batch[2], i1 = x.entry / p.batch[2] % p.batch[1],
+                  i0 = x.entry / (p.batch[2] * p.batch[1]);
+    x.a = static_cast<const uint8_t*>(call->operand[0]) + i0 * p.a_batch[0] + i1 * p.a_batch[1] + i2 * p.a_batch[2];
+    x.b = static_cast<const uint8_t*>(call->operand[1]) + i0 * p.b_batch[0] + i1 * p.b_batch[1] + i2 * p.b_batch[2];
+    x.first_row = g * i8_group_rows(p);
+    x.rows = i8_group_rows(p, g);
+    if (group != taken) take_group(x);
+    taken = group;
+    run(x, first, last);
+    unit += last - first;
+  }
+}
+
+}  // namespace ingot::kernel

@@ -1,0 +1,28 @@
+// What a vector of the build at hand holds, as base/targets.inc says.
+#pragma once
+
+namespace ingot::kernel {
+
+#if defined(__AVX512F__)
+inline constexpr int kLanes = 16, kRegisters = 32;
+#elif defined(__AVX2__)
+inline constexpr int kLanes = 8, kRegisters = 16;
+#else
+inline constexpr int kLanes = 4, kRegisters = 16;
+#endif
+
+// Loads stay behind this: LLVM would otherwise take those of several steps to the front and spill them where
+// accumulators fill most of many registers.
+inline __attribute__((always_inline)) void keep_loads_here() {
+  if constexpr (kRegisters == 32) asm volatile("" ::: "memory");
+}
+
+#define INGOT_TARGET(...)
+#define INGOT_BUILD(name, march, lanes, registers, ...) || (kLanes == lanes && kRegisters == registers)
+static_assert(false
+#include "base/targets.inc"
+);
+#undef INGOT_BUILD
+#undef INGOT_TARGET
+
+}  // namespace ingot::kernel

@@ -1,0 +1,66 @@
+// The register tile of a product: how many rows and columns of the result are summed in registers at once. Panels,
+// packed weights and scratch follow from it. Host code asks with the lanes of a target (base/target.h), kernels with
+// kLanes.
+//
+//   lanes  registers  accumulators  columns of a panel (rows of a tile)
+//     4       16          12        16 (3), 24 (2)
+//     8       16          12        16 (6), 24 (4)
+//    16       32          24        16 (8), 32 (8), 48 (8), 64 (6)
+// The other registers hold a row of the panel and one element of the left-hand side.
+#pragma once
+#include "kernels/vec.h"
+
+namespace ingot::kernel {
+
+INGOT_INLINE constexpr int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+INGOT_INLINE constexpr int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+INGOT_INLINE constexpr int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
+
+inline constexpr int64_t kMostTileRows = 8;  // more pointers to rows would not stay in registers
+INGOT_INLINE constexpr int64_t tile_accumulators(int64_t lanes) { return lanes == 16 ? 24 : 12; }
+INGOT_INLINE constexpr int64_t tile_rows(int64_t lanes, int64_t panel) {
+  return min_of(kMostTileRows, tile_accumulators(lanes) * lanes / panel);
+}
+
+// A width of a panel, and what a column of it costs: wide panels read less for each multiply-add.
+struct PanelWidth {
+  int64_t columns, cost;
+};
+inline constexpr PanelWidth kPanelWidths[2][4] = {{{24, 50}, {16, 51}, {0, 0}, {0, 0}},
+                                                  {{48, 100}, {64, 102}, {32, 106}, {16, 135}}};
+INGOT_INLINE constexpr bool is_panel(int64_t lanes, int64_t columns) {
+  for (const PanelWidth& w : kPanelWidths[lanes == 16])
+    if (w.columns == columns && columns > 0) return true;
+  return false;
+}
+// The width with which a matrix of n columns costs least: padding counts.
+INGOT_INLINE constexpr int64_t best_panel(int64_t lanes, int64_t n) {
+  const PanelWidth(&widths)[4] = kPanelWidths[lanes == 16];
+  PanelWidth best = widths[0];
+  for (const PanelWidth& w : widths)
+    if (w.columns && div_up(n, w.columns) * w.columns * w.cost < div_up(n, best.columns) * best.columns * best.cost)
+      best = w;
+  return best.columns;
+}
+
+// Calls body(Width<columns>) for the run-time width of a panel; folds to one call when it is a constant. Every: widths
+// of every target, for host code that packs; otherwise those of this build.
+template <int64_t Columns>
+struct Width {
+  static constexpr int value = int(Columns);
+};
+inline constexpr bool kEveryPanel = true;
+template <bool Every = false, class Body>
+INGOT_INLINE void with_panel(int64_t columns, const Body& body) {
+  constexpr bool wide = Every || kLanes == 16, narrow = Every || kLanes < 16;
+  if (columns == 16) return body(Width<16>());
+  if constexpr (narrow)
+    if (columns == 24) return body(Width<24>());
+  if constexpr (wide) {
+    if (columns == 32) return body(Width<32>());
+    if (columns == 48) return body(Width<48>());
+    if (columns == 64) return body(Width<64>());
+  }
+}
+
+}  // namespace ingot::kernel
