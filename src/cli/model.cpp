@@ -1,11 +1,9 @@
 #include "cli/model.h"
 
-#include <filesystem>
-
 #include "base/error.h"
 #include "cli/terminal.h"
 #include "passes/autocast.h"
-#include "runtime/kernel_table.h"
+#include "planner/kernel_table.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {
@@ -80,9 +78,7 @@ Model::Model(const ModelOptions& model, bool fix_shapes) : path_(model.path), op
     return;
   }
   const Progress progress("reading " + path_);
-  graph_ = load_model(path_, options_);
-  for (const Node& n : graph_->nodes) original_ops_.push_back(op_name(n));
-  if (!std::filesystem::is_directory(path_)) optimise(*graph_, options_, &report_);
+  graph_ = prepare_model(path_, options_, &report_);
   if (!model.autocast.empty()) graph_ = std::make_shared<Graph>(autocast(*graph_, model.autocast));
   inputs_ = input_ports(*graph_);
   outputs_ = output_ports(*graph_);
@@ -129,8 +125,6 @@ NamedArrays Model::run(std::vector<Array>& inputs) {
   run_again(inputs, out);
   return out;
 }
-
-std::string op_name(const Node& node) { return node.domain.empty() ? node.op : node.domain + "." + node.op; }
 
 std::string describe(const Port& port) {
   return fmt::format("{}: {}{}", port.name, name(port.dtype), port.shape ? str(*port.shape) : "[...]");

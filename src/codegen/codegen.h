@@ -8,8 +8,8 @@
 
 #include "emitter/ir_writer.h"
 #include "graph/expr.h"
-#include "runtime/kernel_table.h"
-#include "runtime/session.h"
+#include "planner/kernel_table.h"
+#include "planner/specialised.h"
 
 namespace ingot {
 

@@ -22,7 +22,7 @@
 #include "emitter/ir_writer.h"
 #include "ops/op.h"
 #include "planner/pack_weights.h"
-#include "runtime/specialised.h"
+#include "planner/specialised.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {

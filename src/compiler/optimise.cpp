@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "compiler/compiler.h"
+#include "emitter/ir_folder.h"
 #include "matcher/fusion.h"
 #include "passes/passes.h"
 

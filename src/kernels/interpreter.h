@@ -2,7 +2,6 @@
 // interpret, an operator over a chunk of elements at a time.
 #pragma once
 #include <cstdint>
-#include <memory>
 
 #include "kernels/abi.h"
 #include "kernels/ewise_ops.h"
@@ -31,9 +30,6 @@ struct ExprProgram {
   int64_t result_count;
 };
 
-struct Expr;
-// Finds the chunk functions for this CPU; the program owns what it points to.
-std::shared_ptr<const ExprProgram> make_program(const Expr&);
 // Scratch that interpret_row needs: a register of kInterpreterChunk elements for each instruction.
 inline int64_t program_scratch_bytes(const ExprProgram& p) { return p.length * kInterpreterChunk * 8; }
 

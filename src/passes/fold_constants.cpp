@@ -3,7 +3,7 @@
 
 #include "passes/constants.h"
 #include "passes/passes.h"
-#include "planner/evaluate.h"
+#include "runtime/evaluate.h"
 
 namespace ingot {
 namespace {

@@ -4,9 +4,8 @@
 #include <climits>
 #include <set>
 
-#include "kernels/interpreter.h"
-#include "runtime/kernel_table.h"
-#include "runtime/specialised.h"
+#include "planner/kernel_table.h"
+#include "planner/program.h"
 
 namespace ingot {
 namespace {

@@ -10,7 +10,7 @@
 #include "graph/graph.h"
 #include "kernels/abi.h"
 #include "ops/op.h"
-#include "runtime/session.h"
+#include "planner/specialised.h"
 
 namespace ingot {
 

@@ -1,10 +1,10 @@
+#include "planner/program.h"
+
 #include <bit>
 
 #include "base/error.h"
-#include "graph/expr.h"
 #include "kernels/ewise_ops.h"
-#include "kernels/interpreter.h"
-#include "runtime/kernel_table.h"
+#include "planner/kernel_table.h"
 
 namespace ingot {
 namespace {

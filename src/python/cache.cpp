@@ -5,7 +5,7 @@
 
 #include "codegen/codegen.h"
 #include "compiler/cache.h"
-#include "runtime/kernel_table.h"
+#include "planner/kernel_table.h"
 
 namespace ingot::python {
 namespace nb = nanobind;

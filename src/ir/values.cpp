@@ -1,4 +1,4 @@
-#include "loader/ir_values.h"
+#include "ir/values.h"
 
 #include <charconv>
 #include <cstring>

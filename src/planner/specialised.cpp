@@ -1,11 +1,11 @@
-#include "runtime/specialised.h"
+#include "planner/specialised.h"
 
 #include <charconv>
 #include <cstring>
 #include <sstream>
 
 #include "base/error.h"
-#include "runtime/kernel_table.h"
+#include "planner/kernel_table.h"
 
 namespace ingot {
 

@@ -1,4 +1,4 @@
-#include "runtime/kernel_table.h"
+#include "planner/kernel_table.h"
 
 #include <cpuid.h>
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "graph/graph.h"
-#include "loader/ir_tree.h"
+#include "ir/tree.h"
 
 namespace ingot {
 
