@@ -12,7 +12,7 @@ failed=0
 python scripts/include_check.py || failed=1
 
 mapfile -t sources < <(git ls-files '*.cpp' '*.h' '*.c')
-"$llvm/clang-format" --dry-run -Werror "${sources[@]}" || failed=1
+"$llvm/clang-format" --dry-run -Werror "${sources[@]}" </dev/null || failed=1
 
 ruff format --check -q . || failed=1
 ruff check -q . || failed=1

@@ -98,7 +98,6 @@ void run(Editor& e, const Explain& explain) {
 
 void register_compressed_weights(FusionRegistry& registry) {
   registry.add({.name = "compressed_weights",
-                .priority = 10,
                 .formula = "A widen(B) -> ingot.MatMul(A, B) with B as it is stored",
                 .pass = run});
 }

@@ -91,7 +91,6 @@ void run(Editor& e, const Explain& explain) { fuse_each(e, explain, is_plain_con
 
 void register_conv(FusionRegistry& registry) {
   registry.add({.name = "conv",
-                .priority = 100,
                 .formula = "f(conv(X, W) + b, ...) -> ingot.Conv(X, W, none, b, ...) with epilogue f",
                 .pass = run});
 }

@@ -148,8 +148,7 @@ void run(Editor& e, const Explain& explain) {
 }  // namespace
 
 void register_elementwise(FusionRegistry& registry) {
-  registry.add(
-      {.name = "elementwise", .priority = 120, .formula = "g(f(x), y) -> ingot.Elementwise(x, y)", .pass = run});
+  registry.add({.name = "elementwise", .formula = "g(f(x), y) -> ingot.Elementwise(x, y)", .pass = run});
 }
 
 }  // namespace ingot

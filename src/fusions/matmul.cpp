@@ -102,7 +102,6 @@ void run(Editor& e, const Explain& explain) { fuse_each(e, explain, is_product, 
 
 void register_matmul(FusionRegistry& registry) {
   registry.add({.name = "matmul",
-                .priority = 100,
                 .formula = "f(alpha A B + beta C, ...) -> ingot.MatMul(A, B, ...) with epilogue f",
                 .pass = run});
 }

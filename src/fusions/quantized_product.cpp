@@ -172,7 +172,6 @@ void run(Editor& e, const Explain& explain) {
 
 void register_quantized_product(FusionRegistry& registry) {
   registry.add({.name = "quantized_product",
-                .priority = 0,
                 .formula = "op(s (A - z), t (B - w)) -> f32(opInteger(A, B, z, w)) * (s t)",
                 .pass = run});
 }

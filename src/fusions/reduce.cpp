@@ -123,8 +123,7 @@ void run(Editor& e, const Explain& explain) {
 }  // namespace
 
 void register_reduce(FusionRegistry& registry) {
-  registry.add(
-      {.name = "reduce", .priority = 110, .formula = "post(Reduce(pre(x, ...))) -> ingot.Reduce(x, ...)", .pass = run});
+  registry.add({.name = "reduce", .formula = "post(Reduce(pre(x, ...))) -> ingot.Reduce(x, ...)", .pass = run});
 }
 
 }  // namespace ingot
