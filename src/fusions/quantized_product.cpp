@@ -159,7 +159,7 @@ void run(Editor& e, const Explain& explain) {
   for (Handle h = 0; h < count; h++) {
     if (!e.alive(h)) continue;
     const Node& n = e.node(h);
-    if (!(n.is("MatMul") || n.is("Gemm") || n.is("Conv") || n.is("ConvTranspose"))) continue;
+    if (!is_product(n)) continue;
     if (!e.maker(n.inputs[0], "DequantizeLinear") && !e.maker(n.inputs[1], "DequantizeLinear")) continue;
     Product p;
     const std::string label = n.label(), why = read_product(e, n, p);

@@ -1,10 +1,10 @@
 #include "matcher/pattern.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 
+#include "ops/op.h"
 #include "passes/constants.h"
 
 namespace ingot::match {
@@ -22,11 +22,6 @@ namespace {
 using Body = Pattern::Body;
 
 Pattern make(Body body) { return Pattern(std::make_shared<const Body>(std::move(body))); }
-
-bool commutative(const std::string& op) {
-  static constexpr std::array kOps = {"Add", "Mul", "Max", "Min", "And", "Or", "Equal"};
-  return std::find(kOps.begin(), kOps.end(), op) != kOps.end();
-}
 
 // One factor of a product or term of a sum.
 struct Part {
@@ -115,7 +110,7 @@ class Matcher {
         m = std::move(attempt);
         return true;
       }
-    } while (commutative(n.op) && std::next_permutation(order.begin(), order.end()));
+    } while (traits(n).commutative && std::next_permutation(order.begin(), order.end()));
     return false;
   }
 

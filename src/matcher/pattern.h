@@ -39,8 +39,8 @@ struct Number {
 Pattern value(const std::string& name);     // any tensor
 Pattern constant(const std::string& name);  // a tensor fixed in the model
 Pattern scalar(Number);                     // a constant with one element
-// A node of ai.onnx with one of these operators ("Add", or "ReduceMean|ReduceSum"). Operands in order; Add, Mul, Max,
-// Min, And, Or, Equal take theirs in any order. Optional operands not mentioned are free.
+// A node of ai.onnx with one of these operators ("Add", or "ReduceMean|ReduceSum"). Operands in order, those of
+// commutative operators in any. Optional operands not mentioned are free.
 Pattern op(const std::string& operators, std::vector<Pattern> operands);
 // The same, and the node is kept under a name, for its attributes.
 Pattern op(const std::string& operators, std::vector<Pattern> operands, const std::string& node_name);

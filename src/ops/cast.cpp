@@ -70,7 +70,7 @@ void run(HostContext& ctx) {
 
 void register_cast(OpRegistry& r) {
   r.add({"Cast", "", 1, 1, 1, 1, infer, lower, expr, run});
-  r.add({"CastLike", "", 2, 2, 1, 1, infer, lower, expr, run});
+  r.add({"CastLike", "", 2, 2, 1, 1, infer, lower, expr, run}).like_first = true;
 }
 
 }  // namespace ingot

@@ -1,7 +1,6 @@
 #include "passes/constants.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 namespace ingot {
@@ -108,12 +107,6 @@ bool equal_content(const Constant& a, const Constant& b, size_t limit) {
   if (a.dtype == DType::String) return a.strings == b.strings;
   if (a.bytes.data() == b.bytes.data()) return true;
   return a.bytes.size() <= limit && std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0;
-}
-
-bool is_random(const Node& n) {
-  static constexpr std::array kRandom = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike",
-                                         "Multinomial",  "Bernoulli",     "Dropout"};
-  return std::find(kRandom.begin(), kRandom.end(), n.op) != kRandom.end();
 }
 
 bool is_f32(const TensorInfo& info) { return info.dtype == DType::F32; }

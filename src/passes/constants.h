@@ -23,9 +23,6 @@ ConstantPtr filled(float value, std::vector<int64_t> dims = {});
 // Same type, dims and bytes. Looks at no more than `limit` bytes: larger constants are equal only when shared.
 bool equal_content(const Constant& a, const Constant& b, size_t limit = 4096);
 
-// Does the node give other results each time it runs? Such nodes are neither folded nor merged.
-bool is_random(const Node&);
-
 bool is_f32(const TensorInfo&);
 // Provably the same shape.
 bool same_shape(const TensorInfo& a, const TensorInfo& b);

@@ -21,6 +21,8 @@ bool equal_constants(const Editor& e, TensorId a, TensorId b) {
 
 }  // namespace
 
+bool is_product(const Node& n) { return n.is("MatMul") || n.is("Gemm") || n.is("Conv") || n.is("ConvTranspose"); }
+
 std::optional<Quantizer> read_quantizer(const Editor& e, const Node& n) {
   if (!n.is("QuantizeLinear") && !n.is("DequantizeLinear")) return std::nullopt;
   if (n.get_int("block_size", 0) != 0 || n.has("output_dtype") || n.has("precision")) return std::nullopt;

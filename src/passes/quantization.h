@@ -1,8 +1,11 @@
-// Reading QuantizeLinear and DequantizeLinear nodes.
+// Reading QuantizeLinear and DequantizeLinear nodes, and the products they are for.
 #pragma once
 #include "passes/editor.h"
 
 namespace ingot {
+
+// MatMul, Gemm, Conv, ConvTranspose.
+bool is_product(const Node&);
 
 struct Quantizer {
   TensorId x, scale, zero;  // zero may be kNoTensor

@@ -1,8 +1,8 @@
 // Quantized tensors stay quantized: what only moves elements, or picks the largest, is done before DequantizeLinear and
 // so on the integers; a QuantizeLinear that undoes a DequantizeLinear is nothing.
 #include <algorithm>
-#include <array>
 
+#include "ops/op.h"
 #include "passes/constants.h"
 #include "passes/quantization.h"
 #include "passes/simplify.h"
@@ -59,11 +59,9 @@ bool transposed_axis(Editor& e, Handle h) {
 
 // The node that makes t, where it moves all elements of its first operand and nobody else reads t.
 const Node* mover(const Editor& e, TensorId t) {
-  static constexpr std::array kMoves = {"Reshape", "Transpose",    "Squeeze",     "Unsqueeze",
-                                        "Flatten", "DepthToSpace", "SpaceToDepth"};
   const Node* f = e.maker(t);
-  if (!f || !f->domain.empty() || !e.single_use(t) || !e.info(f->inputs[0]).shape) return nullptr;
-  return std::find(kMoves.begin(), kMoves.end(), f->op) == kMoves.end() ? nullptr : f;
+  if (!f || traits(*f).movement < Movement::kAll || !e.single_use(t) || !e.info(f->inputs[0]).shape) return nullptr;
+  return f;
 }
 
 // QuantizeLinear(f(x)) -> f(QuantizeLinear(x)) for f that moves all elements of its first operand: bytes are moved, and
