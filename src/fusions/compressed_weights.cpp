@@ -3,8 +3,8 @@
 //   MatMul(A, DequantizeLinear(B, scale, zero))       -> ingot.MatMul(A, B, scale, zero)
 // and Gemm likewise, alpha and C as nodes after it. B is a constant matrix, perhaps transposed. Where A is dequantized
 // too, fusions/quantized_product.cpp has been there before.
+#include "matcher/cluster.h"
 #include "matcher/fusion.h"
-#include "matcher/region.h"
 #include "ops/via_f32.h"
 #include "passes/constants.h"
 #include "passes/simplify.h"

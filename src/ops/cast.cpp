@@ -1,5 +1,5 @@
 // Cast and CastLike. Between the types expressions compute with they are element-wise operators like any other; from
-// and to the smaller types (8-bit and 4-bit floats, packed integers) there is a kernel of their own.
+// and to the smaller types (8-bit and 4-bit floats, integers below a byte) there is a kernel of their own.
 #include "kernels/cast_small.h"
 #include "kernels/minifloat.h"
 #include "ops/elementwise.h"

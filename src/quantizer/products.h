@@ -1,6 +1,6 @@
 // What the quantizer knows of operators: those that multiply by weights, and those that keep elements as they are.
 #pragma once
-#include "passes/quantization.h"
+#include "passes/qdq.h"
 
 namespace ingot {
 
