@@ -64,6 +64,12 @@ def wrong(include: Include) -> str | None:
     return None
 
 
+def readme_order() -> list[str]:
+    """The folders in the first column of the table in src/README.md."""
+    cells = re.findall(r"^\| (`[^|]+) \|", (SRC / "README.md").read_text(), re.MULTILINE)
+    return [folder for cell in cells for folder in re.findall(r"`(\w+)/`", cell)]
+
+
 def main() -> int:
     found = [
         f"src/{folder.name}: has no place in the order of folders (scripts/include_check.py)"
@@ -71,6 +77,8 @@ def main() -> int:
         if folder.is_dir() and folder.name not in ORDER
     ]
     found += [f"src/{i.file}:{i.line}: {i.header}: {why}" for i in includes() if (why := wrong(i))]
+    if readme_order() != ORDER:
+        found.append("src/README.md: its table has the folders in another order than scripts/include_check.py")
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0
