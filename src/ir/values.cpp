@@ -155,8 +155,6 @@ Attribute ir_attribute(const IrTree& t) {
   }
 }
 
-bool ir_inlines(DType dtype) { return putter(dtype) != nullptr; }
-
 ConstantPtr ir_inline_constant(const IrTree& values, DType dtype, std::vector<int64_t> dims) {
   values.expect(IrTree::List);
   int64_t elements = 1;

@@ -3,9 +3,9 @@
 // A kernel is a function `KernelStatus name(const KernelCall*)`. It computes units [begin, end) of its step;
 // units are independent, so any split over threads gives the same result.
 //  - operand[i]: data of the step's operands, inputs first, then outputs, then temporaries.
-//  - param: the step's parameters, 8 bytes each, laid out as the kernel's Params struct in kernels/params.h.
+//  - param: the step's parameters, 8 bytes each, laid out as the Params struct in the kernel's header.
 //    When a model is compiled the codegen stores those it knows as constants; inlining does the rest.
-//  - program: the fused expression for the *native* build of a kernel with hooks (kernels/expr.h). The
+//  - program: the fused expression for the *native* build of a kernel with hooks (kernels/interpreter.h). The
 //    specialised build never reads it: its hooks are machine code.
 //  - scratch: private to the calling thread, as large as the step asked for, 64-byte aligned.
 // Only int64_t, double and pointers cross this border.
