@@ -42,8 +42,8 @@ void fix_shapes(Graph& g, const std::map<std::string, std::vector<int64_t>>& sha
     }
   }
   for (TensorId t : g.inputs)
-    if (g.info(t).shape)
-      for (Dim& dim : *g.info(t).shape)
+    if (std::optional<Shape>& shape = g.info(t).shape)
+      for (Dim& dim : *shape)
         if (auto it = bound.find(dim.str()); it != bound.end()) dim = it->second;
 }
 

@@ -40,6 +40,7 @@ const OpDef& OpRegistry::need(const Node& node) const {
 
 std::vector<const OpDef*> OpRegistry::all() const {
   std::vector<const OpDef*> out;
+  out.reserve(ops_.size());
   for (const auto& [key, def] : ops_) out.push_back(&def);
   return out;
 }
