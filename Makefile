@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
 .PHONY: help setup configure build demo mrpc test test-cpp test-python bench torch-zoo accuracy export-matrix lint format \
-	conformance exhaustive fuzz container-test wheel wheel-test clean
+	architecture conformance exhaustive fuzz container-test wheel wheel-test clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -44,7 +44,7 @@ demo: build ## a real sentence encoder: compiled, run from C, C++ and Python, an
 mrpc: build ## a classifier of sentence pairs: trained, exported in fp32, int8 and bf16, and compared
 	@$(PY) examples/mrpc/demo.py
 
-test: build ## all tests: C++ and Python
+test: build ## all tests, C++ and Python, and the lints that take seconds
 	@scripts/test.sh $(BUILD)
 
 test-cpp: build
@@ -65,12 +65,15 @@ accuracy: build ## what 8 bits cost a real model, beside onnxruntime
 export-matrix: build ## every kind of quantized PyTorch model as ONNX: writes the table of docs/export.md
 	@$(PY) scripts/export_matrix.py $(ARGS)
 
-lint: build ## clang-format, clang-tidy on what changed, ruff, mypy
+lint: build ## the order of includes, clang-format, ruff, mypy, and clang-tidy on what changed
 	@scripts/lint.sh $(BUILD)
 
 format: setup ## rewrite sources in the project's format
 	@$(LLVM)/clang-format -i $(CPP_FILES)
 	@ruff format -q . && ruff check -q --fix .
+
+architecture: setup ## draw the folders of src/ and the includes between them: docs/architecture.svg
+	@$(PY) scripts/architecture.py
 
 conformance: build ## ONNX's own cases in five ways, beside onnxruntime; ARGS=--update rewrites docs/operators.md
 	@$(PY) tests/conformance/run.py $(ARGS)

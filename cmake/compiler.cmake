@@ -9,7 +9,6 @@ file(GLOB COMPILER_SOURCES CONFIGURE_DEPENDS ${SRC}/loader/*.cpp ${SRC}/extracto
 add_custom_command(OUTPUT ${GENERATED}/schema_table.cpp DEPENDS ${CMAKE_SOURCE_DIR}/cmake/schema_table.py VERBATIM
   COMMAND ${Python_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/schema_table.py ${GENERATED}/schema_table.cpp)
 list(APPEND COMPILER_SOURCES ${GENERATED}/schema_table.cpp)
-list(FILTER COMPILER_SOURCES EXCLUDE REGEX "/loader/ir_")
 file(GLOB CODEGEN_SOURCES CONFIGURE_DEPENDS ${SRC}/codegen/*.cpp)
 
 # Binary files become arrays through #embed.

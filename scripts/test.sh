@@ -1,10 +1,18 @@
 #!/usr/bin/env bash
-# test.sh BUILD: all tests, C++ then Python; one summary at the end, and the failures before it.
+# test.sh BUILD: the quick lints, then all tests, C++ and Python; one summary at the end, and the failures before it.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build="$1"
+lint_log="$build/lint.log"
 ctest_log="$build/ctest.log"
 pytest_log="$build/pytest.log"
+
+start=$SECONDS
+scripts/lint.sh --quick "$build" >"$lint_log" 2>&1
+lint=$?
+lint_line="clean"
+[[ $lint == 0 ]] || { lint_line="failed"; head -n 200 "$lint_log"; }
+lint_took=$((SECONDS - start))
 
 start=$SECONDS
 ctest --test-dir "$build" --output-on-failure -j "$(nproc)" --no-tests=ignore >"$ctest_log" 2>&1
@@ -20,5 +28,6 @@ python=$?
 python_line="$(tail -n 1 "$pytest_log")"
 python_took=$((SECONDS - start))
 
-printf '\nC++     %s (%ds)\nPython  %s (%ds)\n' "${cpp_line:-did not run}" "$cpp_took" "${python_line//=/}" "$python_took"
-[[ $cpp == 0 && $python == 0 ]]
+printf '\nLint    %s (%ds)\nC++     %s (%ds)\nPython  %s (%ds)\n' "$lint_line" "$lint_took" \
+  "${cpp_line:-did not run}" "$cpp_took" "${python_line//=/}" "$python_took"
+[[ $lint == 0 && $cpp == 0 && $python == 0 ]]

@@ -189,6 +189,21 @@ def test_pooling_and_concatenation_work_on_integers(save: Save, tmp_path: Path) 
     assert types[pool.output[0]] == TensorProto.UINT8
 
 
+def test_what_only_moves_elements_works_on_integers(save: Save, tmp_path: Path) -> None:
+    """The traits of the operators say so (ops/op.h)."""
+    weights: Arrays = {"w1": normal(8, 3, 3, 3, scale=0.3), "w2": normal(4, 2, 3, 3, scale=0.3)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c"], name="conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("DepthToSpace", ["c"], ["d"], name="shuffle", blocksize=2),
+        helper.make_node("Conv", ["d", "w2"], ["y"], name="conv2", pads=[1, 1, 1, 1]),
+    ]
+    model = make_model(nodes, [("x", FLOAT, ["n", 3, 16, 16])], [("y", FLOAT, ["n", 4, 32, 32])], weights)
+    samples, path, out = images(), save(model), tmp_path / "int8.onnx"
+    ingot.quantize_onnx(path, out, calib=samples, quant_format="qlinear")
+    assert ops(out)["DepthToSpace"] == 1 and ops(out)["DequantizeLinear"] == 0
+    check(path, out, samples, 25, saturates=True)
+
+
 def test_bias_recipes(save: Save, tmp_path: Path) -> None:
     path, out = save(conv_net()), tmp_path / "int8.onnx"
     for bias, stored in (("int32", TensorProto.INT32), ("fp32", FLOAT), ("fp32_trailing", FLOAT)):

@@ -14,7 +14,7 @@ from torchao.quantization.pt2e import disable_fake_quant
 
 import ingot
 from ingot import PostTrainingQuantConfig, QuantizationAwareTrainingConfig, quantize
-from ingot.quantizing.batches import CallForm
+from ingot.torch_quantizer.batches import CallForm
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -50,7 +50,8 @@ static __attribute__((noinline)) void gemm_of(void** operands, int64_t begin, in
   gemm_body(&call);
 }
 
-template <int M, int N, int K, int kind = kBias, int NR = int(best_panel(kLanes, N)), int Slice = 0, int Blocks = 0, int Pack = 0>
+template <int M, int N, int K, int kind = kBias, int NR = int(best_panel(kLanes, N)), int Slice = 0, int Blocks = 0,
+          int Pack = 0>
 static void run() {
   int64_t size = packed_floats(K, N, NR), panels = div_up(N, NR);
   for (int i = 0; i < kMatrices; i++) pack_b(packed + i * size, w, K, N, N, 1, NR, 0, panels);
@@ -89,8 +90,7 @@ template <int M, int N, int K>
 static void widths() {
   run<M, N, K, kBias, 16>();
   if constexpr (kLanes < 16) run<M, N, K, kBias, 24>();
-  if constexpr (kLanes == 16)
-    run<M, N, K, kBias, 32>(), run<M, N, K, kBias, 48>(), run<M, N, K, kBias, 64>();
+  if constexpr (kLanes == 16) run<M, N, K, kBias, 32>(), run<M, N, K, kBias, 48>(), run<M, N, K, kBias, 64>();
 }
 
 int main(int argc, char**) {

@@ -20,14 +20,14 @@ from ingot.errors import (
     IoError,
     UnsupportedError,
 )
-from ingot.quantization import ConversionReport, QuantizationReport, convert, finish_export, quantize_onnx
+from ingot.onnx_quantizer import ConversionReport, QuantizationReport, convert, finish_export, quantize_onnx
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
     from ingot.exporter import ExportReport, Model, Torch2ONNXConfig, export
-    from ingot.quantizing import (
+    from ingot.torch_quantizer import (
         PostTrainingQuantConfig,
         QuantizationAwareTrainingConfig,
         QuantizedModel,
@@ -71,13 +71,13 @@ __all__ = [
 _NEEDS_TORCH = {
     "ExportReport": "ingot.exporter",
     "Model": "ingot.exporter",
-    "PostTrainingQuantConfig": "ingot.quantizing",
-    "QuantizationAwareTrainingConfig": "ingot.quantizing",
-    "QuantizedModel": "ingot.quantizing",
+    "PostTrainingQuantConfig": "ingot.torch_quantizer",
+    "QuantizationAwareTrainingConfig": "ingot.torch_quantizer",
+    "QuantizedModel": "ingot.torch_quantizer",
     "Torch2ONNXConfig": "ingot.exporter",
     "export": "ingot.exporter",
-    "prepare_qat": "ingot.quantizing",
-    "quantize": "ingot.quantizing",
+    "prepare_qat": "ingot.torch_quantizer",
+    "quantize": "ingot.torch_quantizer",
 }
 
 

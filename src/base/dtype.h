@@ -45,7 +45,7 @@ std::optional<DType> dtype_from_name(std::string_view);
 std::optional<DType> dtype_from_onnx(int32_t);
 // Bits an element takes in memory; 0 for String and Undefined.
 int bits(DType);
-// Bytes of n elements, packed types rounded up; throws on overflow.
+// Bytes of n elements, rounded up where they are smaller than a byte; throws on overflow.
 int64_t byte_size(DType, int64_t elements);
 
 bool is_float(DType);    // F16, BF16, F32, F64 and the 8/4-bit floats

@@ -66,9 +66,12 @@ bool may_use_tiles() {
 bool has_build(Build build) {
   __builtin_cpu_init();
   switch (build) {
-    case Build::v2: return __builtin_cpu_supports("x86-64-v2");
-    case Build::v3: return __builtin_cpu_supports("x86-64-v3");
-    case Build::v4: return __builtin_cpu_supports("x86-64-v4");
+    case Build::v2:
+      return __builtin_cpu_supports("x86-64-v2");
+    case Build::v3:
+      return __builtin_cpu_supports("x86-64-v3");
+    case Build::v4:
+      return __builtin_cpu_supports("x86-64-v4");
   }
   return false;
 }
@@ -97,7 +100,8 @@ const Target& choose() {
 std::span<const Target> targets() { return kTargets; }
 
 const Target* target_named(std::string_view text) {
-  const auto* found = std::find_if(std::begin(kTargets), std::end(kTargets), [&](const Target& t) { return t.name == text; });
+  const auto* found =
+      std::find_if(std::begin(kTargets), std::end(kTargets), [&](const Target& t) { return t.name == text; });
   return found == std::end(kTargets) ? nullptr : found;
 }
 
@@ -108,8 +112,9 @@ std::string target_names() {
 }
 
 bool runs_here(const Target& target) {
-  const bool found = std::all_of(std::begin(kFeatureBits), std::end(kFeatureBits),
-                                 [&](const FeatureBit& f) { return !target.has("+" + std::string(f.name)) || cpu_has(f); });
+  const bool found = std::all_of(std::begin(kFeatureBits), std::end(kFeatureBits), [&](const FeatureBit& f) {
+    return !target.has("+" + std::string(f.name)) || cpu_has(f);
+  });
   return has_build(target.build) && found && (!target.has("amx") || may_use_tiles());
 }
 

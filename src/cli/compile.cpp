@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
+#include "emitter/ir_folder.h"
 #include "loader/onnx_loader.h"
 #include "writer/onnx_graph.h"
 #include "writer/onnx_writer.h"

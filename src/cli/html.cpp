@@ -96,7 +96,7 @@ std::string nodes(const Graph& graph) {
     for (const std::string& o : n.origins) origins += fmt::format("<div>{}</div>", escape(o));
     out += fmt::format(
         "<tr class=\"node mono\"><td class=soft>{}<td><b>{}</b><div class=soft>{}</div><td>{}<td>{}<td class=soft>{}",
-        i, escape(op_name(n)), escape(n.name), names(graph, n.inputs), names(graph, n.outputs), origins);
+        i, escape(n.qualified_op()), escape(n.name), names(graph, n.inputs), names(graph, n.outputs), origins);
   }
   return out + "</table>";
 }

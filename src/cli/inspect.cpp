@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/summary.h"
 #include "cli/terminal.h"
+#include "emitter/ir_folder.h"
 
 namespace ingot {
 namespace {

@@ -1,11 +1,9 @@
 #include "cli/model.h"
 
-#include <filesystem>
-
 #include "base/error.h"
+#include "base/target.h"
 #include "cli/terminal.h"
 #include "passes/autocast.h"
-#include "base/target.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {
@@ -41,7 +39,8 @@ std::pair<std::string, std::vector<int64_t>> parse_shape(const std::string& text
 void ModelOptions::add_to(Command& app) {
   app.option("model", path, "an .onnx file, an IR folder or a model.so").required();
   app.option("-O", opt_level, "0: as written, no fusions; 3: everything").between(0, 3).shown_default("3");
-  app.option("--march", march, "native, " + target_names() + "; several for a model.so, commas between").shown_default("native");
+  app.option("--march", march, "native, " + target_names() + "; several for a model.so, commas between")
+      .shown_default("native");
   app.option("--pattern", patterns, "switch a fusion: name=off").value_name("NAME=on|off");
   app.option("--autocast", autocast, "lower precision: bf16, fp16, int8, int8-weights or int4-weights");
   app.option("--shape", shapes, "the shape of an input: name:1x128").value_name("NAME:DIMS");
@@ -80,9 +79,7 @@ Model::Model(const ModelOptions& model, bool fix_shapes) : path_(model.path), op
     return;
   }
   const Progress progress("reading " + path_);
-  graph_ = load_model(path_, options_);
-  for (const Node& n : graph_->nodes) original_ops_.push_back(op_name(n));
-  if (!std::filesystem::is_directory(path_)) optimise(*graph_, options_, &report_);
+  graph_ = prepare_model(path_, options_, &report_);
   if (!model.autocast.empty()) graph_ = std::make_shared<Graph>(autocast(*graph_, model.autocast));
   inputs_ = input_ports(*graph_);
   outputs_ = output_ports(*graph_);
@@ -129,8 +126,6 @@ NamedArrays Model::run(std::vector<Array>& inputs) {
   run_again(inputs, out);
   return out;
 }
-
-std::string op_name(const Node& node) { return node.domain.empty() ? node.op : node.domain + "." + node.op; }
 
 std::string describe(const Port& port) {
   return fmt::format("{}: {}{}", port.name, name(port.dtype), port.shape ? str(*port.shape) : "[...]");

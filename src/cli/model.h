@@ -35,7 +35,7 @@ class Model {
   bool is_library() const { return !graph_; }
   const std::shared_ptr<Graph>& graph() const { return graph_; }  // null for a library
   // What the graph held before the fusions; the same as graph() for IR.
-  const std::vector<std::string>& original_ops() const { return original_ops_; }
+  const std::vector<std::string>& original_ops() const { return report_.operators; }
   const FusionReport& report() const { return report_; }
   const CompileOptions& compile_options() const { return options_; }
   const std::vector<Port>& inputs() const { return inputs_; }
@@ -53,7 +53,6 @@ class Model {
   std::string path_;
   CompileOptions options_;
   std::shared_ptr<Graph> graph_;
-  std::vector<std::string> original_ops_;
   FusionReport report_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<LibraryModel> library_;
@@ -61,8 +60,6 @@ class Model {
   int threads_ = 0;
 };
 
-// "Gelu", "ingot.Attention"
-std::string op_name(const Node&);
 // "input_ids: i64[batch, 128]"
 std::string describe(const Port&);
 

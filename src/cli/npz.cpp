@@ -44,7 +44,7 @@ struct Entry {
   std::string name;
   int method = 0;
   uint32_t crc = 0;
-  uint64_t packed = 0, size = 0, offset = 0;
+  uint64_t compressed = 0, size = 0, offset = 0;
 };
 
 // The sizes and the offset that did not fit 32 bits stand in the "extra" field, in this order.
@@ -54,7 +54,7 @@ void read_zip64(const Reader& r, uint64_t at, uint64_t length, Entry& e) {
     const uint64_t id = r.number(at, 2), size = r.number(at + 2, 2);
     at += 4;
     if (id == 1) {
-      for (uint64_t* field : {&e.size, &e.packed, &e.offset})
+      for (uint64_t* field : {&e.size, &e.compressed, &e.offset})
         if (*field == 0xffffffff) {
           *field = r.number(at, 8);
           at += 8;
@@ -88,7 +88,7 @@ std::vector<Entry> read_directory(const Reader& r) {
     if (r.number(at + 8, 2) & 1) r.bad("it is encrypted");
     e.method = static_cast<int>(r.number(at + 10, 2));
     e.crc = static_cast<uint32_t>(r.number(at + 16, 4));
-    e.packed = r.number(at + 20, 4);
+    e.compressed = r.number(at + 20, 4);
     e.size = r.number(at + 24, 4);
     e.offset = r.number(at + 42, 4);
     const uint64_t name = r.number(at + 28, 2), extra = r.number(at + 30, 2), comment = r.number(at + 32, 2);
@@ -104,23 +104,23 @@ std::vector<Entry> read_directory(const Reader& r) {
 std::vector<std::byte> extract(const Reader& r, const Entry& e) {
   if (r.number(e.offset, 4) != kLocal) r.bad(fmt::format("entry '{}' has no header", e.name));
   const uint64_t start = e.offset + 30 + r.number(e.offset + 26, 2) + r.number(e.offset + 28, 2);
-  const auto packed = r.bytes(start, e.packed);
+  const auto compressed = r.bytes(start, e.compressed);
   // Deflate cannot do better than 1032:1: a larger claim is a lie, and is not worth its memory.
-  if (e.size > kMaxEntry || e.size / 1032 > e.packed + 1)
+  if (e.size > kMaxEntry || e.size / 1032 > e.compressed + 1)
     r.bad(fmt::format("entry '{}' claims {} bytes", e.name, e.size));
   std::vector<std::byte> out(e.size);
   if (e.method == 0) {
-    if (e.size != e.packed) r.bad(fmt::format("entry '{}' is stored with two sizes", e.name));
-    std::copy(packed.begin(), packed.end(), out.begin());
+    if (e.size != e.compressed) r.bad(fmt::format("entry '{}' is stored with two sizes", e.name));
+    std::copy(compressed.begin(), compressed.end(), out.begin());
   } else if (e.method == 8) {
     z_stream z{};
     if (inflateInit2(&z, -MAX_WBITS) != Z_OK) throw std::bad_alloc();
-    auto* in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(packed.data()));
+    auto* in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(compressed.data()));
     auto* to = reinterpret_cast<Bytef*>(out.data());
     uint64_t fed = 0, room = 0;
     int status = Z_OK;
     while (status == Z_OK) {  // zlib counts in 32 bits
-      const auto feed = static_cast<uInt>(std::min<uint64_t>(e.packed - fed, 1u << 30));
+      const auto feed = static_cast<uInt>(std::min<uint64_t>(e.compressed - fed, 1u << 30));
       const auto give = static_cast<uInt>(std::min<uint64_t>(e.size - room, 1u << 30));
       z.next_in = in + fed, z.avail_in = feed, z.next_out = to + room, z.avail_out = give;
       status = inflate(&z, Z_NO_FLUSH);

@@ -21,7 +21,7 @@ Counts count(std::vector<std::string> names) {
 
 Counts operators(const Graph& graph) {
   std::vector<std::string> names;
-  for (const Node& n : graph.nodes) names.push_back(op_name(n));
+  for (const Node& n : graph.nodes) names.push_back(n.qualified_op());
   return count(std::move(names));
 }
 

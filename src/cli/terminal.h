@@ -7,7 +7,7 @@
 
 namespace ingot {
 
-// 0 ok, 1 internal error, 2 wrong usage, then one per kind of error. Documented in `ingot --help` and docs/cli.md.
+// 0 ok, 1 internal error, 2 wrong usage, then one per kind of error. Documented in `ingot --help`.
 int exit_code(ErrorKind);
 
 // Colours only on a terminal, and not when NO_COLOR is set.

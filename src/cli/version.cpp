@@ -34,12 +34,9 @@ void version(const Options& o) {
   if (o.operators || o.fusions) return print_names(std::move(names));
   const ThreadCount threads = default_threads(0);
   if (o.json) {
-    const nlohmann::ordered_json out = {{"ingot", kVersion},
-                                        {"llvm", INGOT_LLVM_VERSION},
-                                        {"target", cpu_target().name},
-                                        {"target_reason", why_cpu_target()},
-                                        {"threads", threads.threads},
-                                        {"threads_reason", threads.reason}};
+    const nlohmann::ordered_json out = {{"ingot", kVersion},           {"llvm", INGOT_LLVM_VERSION},
+                                        {"target", cpu_target().name}, {"target_reason", why_cpu_target()},
+                                        {"threads", threads.threads},  {"threads_reason", threads.reason}};
     fmt::print("{}\n", out.dump(2));
     return;
   }

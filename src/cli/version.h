@@ -1,4 +1,4 @@
-// The version of the project, as CMake read it from pyproject.toml.
+// The version of the project, as CMakeLists.txt says it.
 #pragma once
 
 namespace ingot {

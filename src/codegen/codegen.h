@@ -8,8 +8,7 @@
 
 #include "emitter/ir_writer.h"
 #include "graph/expr.h"
-#include "base/target.h"
-#include "runtime/session.h"
+#include "planner/specialised.h"
 
 namespace ingot {
 

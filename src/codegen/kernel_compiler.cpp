@@ -51,9 +51,9 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const Target& for_target) {
   if (!target) fail(ErrorKind::Internal, "LLVM has no x86-64 target: {}", error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
-  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
-      triple, for_target.march, for_target.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
-      llvm::CodeGenOptLevel::Aggressive));
+  return std::unique_ptr<llvm::TargetMachine>(
+      target->createTargetMachine(triple, for_target.march, for_target.features, options, llvm::Reloc::PIC_,
+                                  llvm::CodeModel::Small, llvm::CodeGenOptLevel::Aggressive));
 }
 
 // The module holds all kernels of the build; bodies are read when they are asked for.

@@ -24,7 +24,7 @@
 #include "emitter/ir_writer.h"
 #include "ops/op.h"
 #include "planner/pack_weights.h"
-#include "runtime/specialised.h"
+#include "planner/specialised.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {
@@ -227,8 +227,8 @@ void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, c
   data("ingot_embedded_weights", weights);
   table("ingot_ops_registrars", {registrars.begin(), registrars.end()});
   // Targets differ in how their weights are packed: with several, weights are embedded as they are.
-  table("ingot_embedded_packers", wanted.size() > 1 ? std::vector<std::string>{"ingot_pack_weights"}
-                                                    : std::vector<std::string>{});
+  table("ingot_embedded_packers",
+        wanted.size() > 1 ? std::vector<std::string>{"ingot_pack_weights"} : std::vector<std::string>{});
   objects.push_back(folder.file("runtime.o"));
   write_file(objects.back(), runtime_object_bytes());
 

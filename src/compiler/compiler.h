@@ -25,20 +25,22 @@ struct FusionReport {
     std::string fusion, node, outcome;  // outcome: "matched" or the condition that stopped it
   };
   std::vector<Entry> entries;
+  std::vector<std::string> operators;  // of the nodes before the fusions: Node::qualified_op
 };
 
-// Reads model.onnx, or an IR folder, by what the path is; verifies, extracts and infers. A model.so is refused here.
+// Reads model.onnx, or an IR folder, by what the path is; verifies, extracts, fixes shapes, expands and infers. A
+// model.so is refused here.
 std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions&);
 // Inputs get the shapes that the caller fixed. A name that appears elsewhere in the inputs is fixed there too.
 void fix_shapes(Graph&, const std::map<std::string, std::vector<int64_t>>& shapes);
-// Clean-up passes and fusions, in place. An IR folder's graph has been through this already.
+// Clean-up passes and fusions, in place.
 void optimise(Graph&, const CompileOptions&, FusionReport* report = nullptr);
 
-// Engine IR: folder/graph.yaml + folder/weights.bin, written beside and renamed.
-void save_ir(const Graph&, const std::string& folder);
-std::shared_ptr<Graph> load_ir(const std::string& folder);
-// The yaml alone, as inspect and the golden tests print it.
-std::string to_yaml(const Graph&);
+// From a path to a graph that can be saved, run or emitted: load_model, then optimise unless it is an IR folder, whose
+// graph has been through this already.
+std::shared_ptr<Graph> prepare_model(const std::string& path, const CompileOptions&, FusionReport* report = nullptr);
+// The same for a graph as load_onnx gives it, in place.
+void prepare_graph(Graph&, const CompileOptions&, FusionReport* report = nullptr);
 
 // The graph with its weights in the order of the kernels that the options ask for.
 std::shared_ptr<Graph> packed_for(const Graph&, const CompileOptions&);

@@ -4,10 +4,19 @@
 #include "base/error.h"
 #include "compiler/compiler.h"
 #include "expansions/expand.h"
+#include "ir/folder.h"
 #include "loader/onnx_loader.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
+namespace {
+
+void note_operators(const Graph& graph, FusionReport* report) {
+  if (!report) return;
+  for (const Node& n : graph.nodes) report->operators.push_back(n.qualified_op());
+}
+
+}  // namespace
 
 void fix_shapes(Graph& g, const std::map<std::string, std::vector<int64_t>>& shapes) {
   std::map<std::string, int64_t> bound;
@@ -33,8 +42,8 @@ void fix_shapes(Graph& g, const std::map<std::string, std::vector<int64_t>>& sha
     }
   }
   for (TensorId t : g.inputs)
-    if (g.info(t).shape)
-      for (Dim& dim : *g.info(t).shape)
+    if (std::optional<Shape>& shape = g.info(t).shape)
+      for (Dim& dim : *shape)
         if (auto it = bound.find(dim.str()); it != bound.end()) dim = it->second;
 }
 
@@ -57,6 +66,20 @@ std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions&
     throw e.at(path);
   }
   return graph;
+}
+
+std::shared_ptr<Graph> prepare_model(const std::string& path, const CompileOptions& options, FusionReport* report) {
+  auto graph = load_model(path, options);
+  note_operators(*graph, report);
+  if (!fs::is_directory(path)) optimise(*graph, options, report);
+  return graph;
+}
+
+void prepare_graph(Graph& graph, const CompileOptions& options, FusionReport* report) {
+  fix_shapes(graph, options.shapes);
+  expand(graph);
+  note_operators(graph, report);
+  optimise(graph, options, report);
 }
 
 }  // namespace ingot

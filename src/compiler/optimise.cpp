@@ -1,20 +1,33 @@
-// From the graph as loaded to the graph as planned, as one list. Formulas are recognised before regions are formed:
-// once Gelu or LayerNormalization is one node, what is left over is either linear, element-wise or a reduction.
+// From the graph as loaded to the graph as planned, as one list. Formulas are recognised before clusters of
+// element-wise nodes: once Gelu or LayerNormalization is one node, what is left over is either linear, element-wise or
+// a reduction.
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <span>
 #include <string_view>
 
 #include "base/error.h"
 #include "compiler/compiler.h"
+#include "emitter/ir_folder.h"
 #include "matcher/fusion.h"
 #include "passes/passes.h"
 
 namespace ingot {
 namespace {
 
-constexpr int kRegionPriority = 100;  // fusions from here on swallow what the others look for
-constexpr int kMaxFoldRounds = 4;     // each finds shapes that the one before made known
+constexpr int kMaxFoldRounds = 4;  // each finds shapes that the one before made known
+
+// The files of fusions/ in the order they run. Formulas first: one may be part of another, as Sigmoid is of Swish and
+// Softmax of attention.
+constexpr std::array kFormulas = {
+    "quantized_product", "compressed_weights", "sigmoid",  "one_hot",   "gelu", "hard_swish", "mish", "swish",
+    "softmax",           "layer_norm",         "rms_norm", "attention",
+};
+// These take whatever element-wise nodes they meet, parts of formulas too.
+constexpr std::array kClusters = {"conv", "matmul", "reduce", "elementwise", "table"};
 
 class Pipeline {
  public:
@@ -37,13 +50,8 @@ class Pipeline {
     check("fold_constants");
   }
 
-  void formulas() {
-    for (const Fusion& f : FusionRegistry::get().all())
-      if (f.priority < kRegionPriority) fusion(f);
-  }
-  void regions() {
-    for (const Fusion& f : FusionRegistry::get().all())
-      if (f.priority >= kRegionPriority) fusion(f);
+  void fusions(std::span<const char* const> names) {
+    for (const char* name : names) fusion(*FusionRegistry::get().find(name));
   }
 
  private:
@@ -88,22 +96,34 @@ void optimise_subgraphs(Graph& graph, const CompileOptions& options, FusionRepor
       }
 }
 
+// The two lists name every fusion once: whoever adds one says when it runs.
+void check_order() {
+  static const bool checked = [] {
+    std::multiset<std::string_view> listed(kFormulas.begin(), kFormulas.end()), registered;
+    listed.insert(kClusters.begin(), kClusters.end());
+    for (const Fusion& f : FusionRegistry::get().all()) registered.insert(f.name);
+    if (listed != registered)
+      fail(ErrorKind::Internal, "compiler/optimise.cpp lists the fusions {}, there are {}", fmt::join(listed, ", "),
+           fmt::join(registered, ", "));
+    return true;
+  }();
+  (void)checked;
+}
+
 // A name that is no fusion is a mistake of the caller, not a wish that is already granted.
 void check_names(const CompileOptions& options) {
   for (const auto& [name, on] : options.patterns) {
+    if (FusionRegistry::get().find(name)) continue;
     std::string known;
-    bool found = false;
-    for (const Fusion& f : FusionRegistry::get().all()) {
-      found |= f.name == name;
-      known += (known.empty() ? "" : ", ") + f.name;
-    }
-    if (!found) throw Error(ErrorKind::InvalidInput, "there is no fusion named '" + name + "'", "there are: " + known);
+    for (const Fusion& f : FusionRegistry::get().all()) known += (known.empty() ? "" : ", ") + f.name;
+    throw Error(ErrorKind::InvalidInput, "there is no fusion named '" + name + "'", "there are: " + known);
   }
 }
 
 }  // namespace
 
 void optimise(Graph& graph, const CompileOptions& options, FusionReport* report) {
+  check_order();
   check_names(options);
   Pipeline p(graph, options, report);
   if (options.opt_level == 0) {
@@ -121,7 +141,7 @@ void optimise(Graph& graph, const CompileOptions& options, FusionReport* report)
   p.pass("merge_common", merge_common);
 
   // Recognise formulas; without the reshapes exporters put around linear layers, more of them are seen.
-  p.formulas();
+  p.fusions(kFormulas);
   p.pass("expand_quantization", expand_quantization);
   p.pass("hoist_reshape", hoist_reshape);
   p.pass("simplify", simplify);
@@ -131,11 +151,11 @@ void optimise(Graph& graph, const CompileOptions& options, FusionReport* report)
   p.pass("channels_last", channels_last);
   p.pass("simplify", simplify);
   p.fold();
-  p.formulas();
+  p.fusions(kFormulas);
   p.pass("merge_common", merge_common);
 
-  // Form regions: epilogues, reductions, element-wise loops.
-  p.regions();
+  // Epilogues, reductions, element-wise loops.
+  p.fusions(kClusters);
   p.fold(FoldWeights::kAll);
   optimise_subgraphs(graph, options, report);
 }

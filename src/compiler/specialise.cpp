@@ -128,7 +128,8 @@ std::vector<KernelRequest> choose_for_region(const Graph& g) {
   std::vector<KernelRequest> out;
   for (const auto& [key, group] : steps) {
     if (group.size() == 1 && samples.size() > 1) continue;  // nothing tells its constants from its free dims
-    KernelRequest r{key.kernel, group[0]->expr, group[0]->params, std::vector<uint8_t>(group[0]->params.size(), 1),
+    KernelRequest r{key.kernel,          group[0]->expr,
+                    group[0]->params,    std::vector<uint8_t>(group[0]->params.size(), 1),
                     group[0]->structure, &target_of(g)};
     for (const Step* s : group)
       for (size_t i = 0; i < r.params.size(); i++)

@@ -1,8 +1,8 @@
-// save_ir and to_yaml: the Engine IR as a folder, and its yaml alone.
+#include "emitter/ir_folder.h"
+
 #include <array>
 
 #include "base/file.h"
-#include "compiler/compiler.h"
 #include "emitter/ir_writer.h"
 
 namespace ingot {

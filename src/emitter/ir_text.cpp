@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "loader/ir_dim.h"
+#include "ir/dim.h"
 
 namespace ingot {
 namespace {

@@ -110,7 +110,7 @@ void check(Expander& e) {
 
 void expand_attention(Expander& e) {
   check(e);
-  const bool packed = e.rank(e.in(kQ)) == 3;
+  const bool merged = e.rank(e.in(kQ)) == 3;
   const TensorId q = by_heads(e, e.in(kQ), "q_num_heads");
   TensorId k = with_past(e, by_heads(e, e.in(kK), "kv_num_heads"), kPastKey);
   TensorId v = with_past(e, by_heads(e, e.in(kV), "kv_num_heads"), kPastValue);
@@ -129,7 +129,7 @@ void expand_attention(Expander& e) {
   e.result(3, stages[mode]);
 
   const TensorId y = e.emit("MatMul", {p, v});
-  e.result(0, packed ? merge_heads(e, y) : y);
+  e.result(0, merged ? merge_heads(e, y) : y);
 }
 
 }  // namespace

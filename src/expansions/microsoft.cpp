@@ -30,7 +30,7 @@ void dynamic_quantize_matmul(Expander& e) {
 }
 
 // Whole bytes, or the two halves of each, the lower first: [rows, ..., n] -> [rows, ..., 2 n]
-TensorId unpacked(Expander& e, TensorId bytes, int64_t bits) {
+TensorId as_bytes(Expander& e, TensorId bytes, int64_t bits) {
   if (bits == 8) return bytes;
   const TensorId low = e.emit("BitwiseAnd", {bytes, e.scalar(15, DType::U8)});
   const TensorId high = e.emit("BitShift", {bytes, e.scalar(4, DType::U8)}, {{"direction", std::string("RIGHT")}});
@@ -54,11 +54,11 @@ void matmul_nbits(Expander& e) {
   TensorId zeros = e.scalar(1 << (bits - 1), type);
   if (e.has(kZeros)) {
     zeros = e.in(kZeros);
-    const bool packed = e.dtype(zeros) == DType::U8;
-    if (packed) zeros = unpacked(e, e.reshape(zeros, {n, -1}), bits);
+    const bool like_b = e.dtype(zeros) == DType::U8;  // otherwise numbers of the type of A
+    if (like_b) zeros = as_bytes(e, e.reshape(zeros, {n, -1}), bits);
     zeros = e.unsqueeze(e.slice(e.cast(e.reshape(zeros, {n, -1}), type), 1, 0, blocks), {2});
   }
-  const TensorId b = e.reshape(e.cast(unpacked(e, e.in(kB), bits), type), {n, blocks, block});
+  const TensorId b = e.reshape(e.cast(as_bytes(e, e.in(kB), bits), type), {n, blocks, block});
   const TensorId scales = e.reshape(e.in(kScales), {n, blocks, 1});
   const TensorId rows = e.reshape(e.emit("Mul", {e.emit("Sub", {b, zeros}), scales}), {n, checked_mul(blocks, block)});
   const TensorId weights = e.transpose(blocks * block == k ? rows : e.slice(rows, 1, 0, k), {1, 0});

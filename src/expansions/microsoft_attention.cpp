@@ -51,9 +51,9 @@ TensorId key_mask(Expander& e, TensorId mask, const Size& batch, const Size& key
   return filtered(e, seen, type);
 }
 
-// One of the tensors packed along an axis: [batch, seq, heads, n, dim] -> [batch, heads, seq, dim]
-TensorId unpacked(Expander& e, TensorId packed, int64_t i) {
-  return e.transpose(e.squeeze(e.slice(packed, 3, i, i + 1), {3}), {0, 2, 1, 3});
+// One of the tensors stacked along an axis: [batch, seq, heads, n, dim] -> [batch, heads, seq, dim]
+TensorId unstacked(Expander& e, TensorId stacked, int64_t i) {
+  return e.transpose(e.squeeze(e.slice(stacked, 3, i, i + 1), {3}), {0, 2, 1, 3});
 }
 
 struct Operands {
@@ -89,16 +89,16 @@ void expand_multi_head_attention(Expander& e) {
   const int64_t heads = positive(e, "num_heads");
   if (e.has(kPastLength)) e.fail(ErrorKind::Unsupported, "a cache that is longer than its content is not supported");
   Operands o{e.in(kQuery), e.in_or_none(kKey), e.in_or_none(kValue), kNoTensor};
-  const bool packed = e.rank(o.q) == 5;
-  if (packed) {
+  const bool stacked = e.rank(o.q) == 5;
+  if (stacked) {
     const TensorId all = o.q;
-    o.q = unpacked(e, all, 0), o.k = unpacked(e, all, 1), o.v = unpacked(e, all, 2);
+    o.q = unstacked(e, all, 0), o.k = unstacked(e, all, 1), o.v = unstacked(e, all, 2);
   } else if (e.rank(e.in(kKey)) == 5) {
     const TensorId both = o.k;
-    o.k = unpacked(e, both, 0), o.v = unpacked(e, both, 1);
+    o.k = unstacked(e, both, 0), o.v = unstacked(e, both, 1);
   }
   if (e.has(kBias)) {
-    if (packed || e.rank(o.k) != 3)
+    if (stacked || e.rank(o.k) != 3)
       e.fail(ErrorKind::Unsupported, "a bias is supported only with Q, K and V of rank 3");
     const Size width = e.size(o.q, 2);
     o.q = e.emit("Add", {o.q, e.slice(e.in(kBias), 0, 0, width)});

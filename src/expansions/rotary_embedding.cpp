@@ -26,8 +26,8 @@ void expand_rotary_embedding(Expander& e) {
   const TensorId input = e.in(0);
   const int64_t rank = e.rank(input);
   e.require(rank == 3 || rank == 4, "X is of rank {}, expected 3 or 4", rank);
-  const bool packed = rank == 3;  // [batch, seq, heads dim], otherwise [batch, heads, seq, dim]
-  const TensorId x = packed ? split_heads(e, input) : input;
+  const bool merged = rank == 3;  // [batch, seq, heads dim], otherwise [batch, heads, seq, dim]
+  const TensorId x = merged ? split_heads(e, input) : input;
   const Size dim = e.size(x, 3);
   const int64_t given = e.node.get_int("rotary_embedding_dim", 0);
   const Size turned = given == 0 ? dim : Size(given);
@@ -39,7 +39,7 @@ void expand_rotary_embedding(Expander& e) {
   auto cache = [&](size_t i) {
     TensorId t = e.has(3) ? e.emit("Gather", {e.in(i), e.in(3)}) : e.in(i);
     e.require(e.rank(t) == 3, "the cache of operand {} does not give one row per batch and token", i);
-    return e.unsqueeze(t, {packed ? 2 : 1});
+    return e.unsqueeze(t, {merged ? 2 : 1});
   };
   const TensorId cos = cache(1), sin = cache(2);
   const bool interleaved = e.node.get_int("interleaved", 0) != 0;
@@ -52,7 +52,7 @@ void expand_rotary_embedding(Expander& e) {
                        {e.size(x, 0), e.size(x, 1), e.size(x, 2), turned})};
   if (!all) parts.push_back(e.slice(x, 3, turned));
   const TensorId y = e.concat(parts, 3);
-  e.result(0, packed ? e.reshape(y, {e.size(input, 0), e.size(input, 1), e.size(input, 2)}) : y);
+  e.result(0, merged ? e.reshape(y, {e.size(input, 0), e.size(input, 1), e.size(input, 2)}) : y);
 }
 
 }  // namespace

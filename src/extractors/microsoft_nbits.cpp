@@ -1,5 +1,5 @@
 // com.microsoft.MatMulNBits:  Y = A B^T + bias,  B[n][k] = (q[n][k] - zero[n][k / block]) * scale[n][k / block].
-// q is bytes [N, blocks, block * bits / 8], the first number in the low bits; zero points are packed alike row by row,
+// q is bytes [N, blocks, block * bits / 8], the first number in the low bits; zero points lie alike row by row,
 // or floats; without them the middle of the range. Becomes ingot.MatMul with B as it is stored (ops/matmul.cpp).
 #include "extractors/rewriter.h"
 #include "kernels/half.h"

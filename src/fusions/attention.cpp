@@ -372,7 +372,6 @@ void run(Editor& e, const Explain& explain) {
 
 void register_attention(FusionRegistry& registry) {
   registry.add({.name = "attention",
-                .priority = 50,
                 .formula = "softmax(scale Q K^T + mask) V -> ingot.Attention(Q, K, V, mask, past K, past V)",
                 .pass = run});
 }

@@ -3,8 +3,8 @@
 //   MatMul(A, DequantizeLinear(B, scale, zero))       -> ingot.MatMul(A, B, scale, zero)
 // and Gemm likewise, alpha and C as nodes after it. B is a constant matrix, perhaps transposed. Where A is dequantized
 // too, fusions/quantized_product.cpp has been there before.
+#include "matcher/cluster.h"
 #include "matcher/fusion.h"
-#include "matcher/region.h"
 #include "ops/via_f32.h"
 #include "passes/constants.h"
 #include "passes/simplify.h"
@@ -98,7 +98,6 @@ void run(Editor& e, const Explain& explain) {
 
 void register_compressed_weights(FusionRegistry& registry) {
   registry.add({.name = "compressed_weights",
-                .priority = 10,
                 .formula = "A widen(B) -> ingot.MatMul(A, B) with B as it is stored",
                 .pass = run});
 }

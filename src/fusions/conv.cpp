@@ -4,8 +4,8 @@
 // element, one value per output channel, of the shape of the result, or, channels last, one value per pixel.
 #include <algorithm>
 
+#include "matcher/cluster.h"
 #include "matcher/fusion.h"
-#include "matcher/region.h"
 #include "passes/constants.h"
 #include "passes/simplify.h"
 
@@ -58,13 +58,13 @@ std::string fuse(Editor& e, Handle h) {
   if (!e.info(y).shape) return "the shape of the result is not known";
   const Shape out = *e.info(y).shape;
   const bool last = n.get_int("channels_last", 0) != 0;
-  RegionExpr region(e);
-  int value = region.operand(y);  // x0
+  ClusterExpr cluster(e);
+  int value = cluster.operand(y);  // x0
   if (!integer && n.has_input(2))
-    value = region.expr().call("add", {value, region.operand(bias_operand(e, n, out.size()))});
-  region.define(y, value);
+    value = cluster.expr().call("add", {value, cluster.operand(bias_operand(e, n, out.size()))});
+  cluster.define(y, value);
   const EpilogueTypes types = integer ? EpilogueTypes::kAny : EpilogueTypes::kF32;
-  Epilogue epilogue = grow_epilogue(e, y, std::move(region), types, [&](TensorId t) {
+  EpilogueNodes epilogue = grow_epilogue(e, y, std::move(cluster), types, [&](TensorId t) {
     return last ? row_column_operand(e, t, out, types) : channels_first_operand(e, t, out, types);
   });
 
@@ -91,7 +91,6 @@ void run(Editor& e, const Explain& explain) { fuse_each(e, explain, is_plain_con
 
 void register_conv(FusionRegistry& registry) {
   registry.add({.name = "conv",
-                .priority = 100,
                 .formula = "f(conv(X, W) + b, ...) -> ingot.Conv(X, W, none, b, ...) with epilogue f",
                 .pass = run});
 }

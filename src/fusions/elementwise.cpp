@@ -8,8 +8,8 @@
 #include <set>
 #include <unordered_set>
 
+#include "matcher/cluster.h"
 #include "matcher/fusion.h"
-#include "matcher/region.h"
 #include "passes/constants.h"
 
 namespace ingot {
@@ -118,16 +118,16 @@ std::vector<Handle> in_order(const Editor& e, const Group& g) {
 }
 
 bool fuse(Editor& e, const Group& g) {
-  RegionExpr region(e);
+  ClusterExpr cluster(e);
   const std::vector<Handle> nodes = in_order(e, g);
-  for (Handle h : nodes) region.add(e.node(h));
-  if (region.size() > kMaxRegionInstructions + region.operands().size() || region.operands().size() > kMaxOperands)
+  for (Handle h : nodes) cluster.add(e.node(h));
+  if (cluster.size() > kMaxClusterInstructions + cluster.operands().size() || cluster.operands().size() > kMaxOperands)
     return false;
-  Node fused{.op = "Elementwise", .domain = "ingot", .name = e.node(g.nodes[0]).name, .inputs = region.operands()};
+  Node fused{.op = "Elementwise", .domain = "ingot", .name = e.node(g.nodes[0]).name, .inputs = cluster.operands()};
   fused.outputs = g.results;
   std::vector<std::string> dtypes;
   for (TensorId t : g.results) dtypes.emplace_back(name(e.info(t).dtype));
-  fused.attrs = {{"expr", region.finish(g.results).str()}, {"dtypes", dtypes}};
+  fused.attrs = {{"expr", cluster.finish(g.results).str()}, {"dtypes", dtypes}};
   fused.origins = joined_origins(e, nodes);
   for (Handle h : nodes) e.erase(h);
   e.add(std::move(fused));
@@ -148,8 +148,7 @@ void run(Editor& e, const Explain& explain) {
 }  // namespace
 
 void register_elementwise(FusionRegistry& registry) {
-  registry.add(
-      {.name = "elementwise", .priority = 120, .formula = "g(f(x), y) -> ingot.Elementwise(x, y)", .pass = run});
+  registry.add({.name = "elementwise", .formula = "g(f(x), y) -> ingot.Elementwise(x, y)", .pass = run});
 }
 
 }  // namespace ingot

@@ -35,7 +35,6 @@ std::string rewrite(Editor& e, const Match& m) {
 
 void register_gelu(FusionRegistry& registry) {
   registry.add({.name = "gelu",
-                .priority = 20,
                 .formula = "0.5 x (1 + erf(x / sqrt 2)) -> Gelu(x), and the tanh approximation",
                 .patterns = {half_x_times_one_plus(op("Erf", {product(kSqrtHalf, {x()})}, "erf")),
                              half_x_times_one_plus(op("Tanh", {tanh_argument()}))},

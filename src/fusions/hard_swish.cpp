@@ -26,7 +26,6 @@ Pattern relu6_of_x_plus_3() {
 
 void register_hard_swish(FusionRegistry& registry) {
   registry.add({.name = "hard_swish",
-                .priority = 21,
                 .formula = "x clip(x + 3, 0, 6) / 6 -> HardSwish(x)",
                 .patterns = {product(1.0 / 6, {value("x"), relu6_of_x_plus_3()}),
                              product(1, {value("x"), op("HardSigmoid", {value("x")}, "hard_sigmoid")})},

@@ -50,7 +50,6 @@ std::string rewrite(Editor& e, const Match& m) {
 
 void register_layer_norm(FusionRegistry& registry) {
   registry.add({.name = "layer_norm",
-                .priority = 30,
                 .formula = "(x - mean x) / sqrt(mean (x - mean x)^2 + epsilon) * scale + bias -> LayerNormalization(x)",
                 .patterns = {sum(0, {normalized(true), value("bias")}), sum(0, {normalized(false), value("bias")}),
                              normalized(true), normalized(false)},

@@ -4,8 +4,8 @@
 // MatMulInteger(A, B, a_zero, b_zero) likewise, with transB only: ingot.MatMulInteger(A, B, a_zero, b_zero, extra...).
 // The epilogue is an expression over x0, the sum of products, and the extra operands x1, x2, ..., each of which is one
 // element, a vector over the columns, one value per row, or of the shape of the result.
+#include "matcher/cluster.h"
 #include "matcher/fusion.h"
-#include "matcher/region.h"
 #include "passes/constants.h"
 #include "passes/simplify.h"
 
@@ -43,10 +43,10 @@ Operands read_operands(const Editor& e, const Node& n, bool integer) {
 }
 
 // alpha x0 + beta C, for Gemm. False when C does not fit an epilogue.
-bool add_gemm_terms(Editor& e, const Node& n, Operands& o, RegionExpr& region) {
-  Expr& expr = region.expr();
+bool add_gemm_terms(Editor& e, const Node& n, Operands& o, ClusterExpr& cluster) {
+  Expr& expr = cluster.expr();
   TensorId y = n.outputs[0];
-  int value = region.instruction(y);
+  int value = cluster.instruction(y);
   const float alpha = n.get_float("alpha", 1.f), beta = n.get_float("beta", 1.f);
   const bool has_c = n.has_input(2) && beta != 0;
   if (has_c && !row_column_operand(e, n.inputs[2], *e.info(y).shape, EpilogueTypes::kF32)) return false;
@@ -55,11 +55,11 @@ bool add_gemm_terms(Editor& e, const Node& n, Operands& o, RegionExpr& region) {
   else if (alpha != 1)
     value = expr.call("mul", {value, expr.constant(alpha, DType::F32)});
   if (has_c) {
-    int c = region.operand(n.inputs[2]);
+    int c = cluster.operand(n.inputs[2]);
     if (beta != 1) c = expr.call("mul", {c, expr.constant(beta, DType::F32)});
     value = expr.call("add", {value, c});
   }
-  region.define(y, value);
+  cluster.define(y, value);
   return true;
 }
 
@@ -75,12 +75,13 @@ std::string fuse(Editor& e, Handle h) {
   if (!e.info(y).shape) return "the shape of the result is not known";
   const Shape out = *e.info(y).shape;
   Operands o = read_operands(e, n, integer);
-  RegionExpr region(e);
-  region.define(y, region.operand(y));  // x0
-  if (n.is("Gemm") && !add_gemm_terms(e, n, o, region)) return "C is not a scalar, row, column or matrix of the result";
+  ClusterExpr cluster(e);
+  cluster.define(y, cluster.operand(y));  // x0
+  if (n.is("Gemm") && !add_gemm_terms(e, n, o, cluster))
+    return "C is not a scalar, row, column or matrix of the result";
   const EpilogueTypes types = integer ? EpilogueTypes::kAny : EpilogueTypes::kF32;
-  Epilogue epilogue =
-      grow_epilogue(e, y, std::move(region), types, [&](TensorId t) { return row_column_operand(e, t, out, types); });
+  EpilogueNodes epilogue =
+      grow_epilogue(e, y, std::move(cluster), types, [&](TensorId t) { return row_column_operand(e, t, out, types); });
 
   Node fused{.op = integer ? n.op : "MatMul", .domain = "ingot", .name = n.name, .inputs = {o.a, o.b}};
   if (ours) fused.attrs = n.attrs;
@@ -102,7 +103,6 @@ void run(Editor& e, const Explain& explain) { fuse_each(e, explain, is_product, 
 
 void register_matmul(FusionRegistry& registry) {
   registry.add({.name = "matmul",
-                .priority = 100,
                 .formula = "f(alpha A B + beta C, ...) -> ingot.MatMul(A, B, ...) with epilogue f",
                 .pass = run});
 }

@@ -13,7 +13,6 @@ std::string rewrite(Editor& e, const Match& m) { return replace_function(e, m, N
 void register_mish(FusionRegistry& registry) {
   Pattern softplus = any_of({op("Softplus", {value("x")}), op("Log", {sum(1, {op("Exp", {value("x")})})})});
   registry.add({.name = "mish",
-                .priority = 21,
                 .formula = "x tanh(softplus(x)) -> Mish(x)",
                 .patterns = {product(1, {value("x"), op("Tanh", {softplus})})},
                 .rewrite = rewrite});

@@ -66,7 +66,6 @@ std::string rewrite(Editor& e, const Match& m) {
 void register_one_hot(FusionRegistry& registry) {
   registry.add(
       {.name = "one_hot",
-       .priority = 15,
        .formula = "MatMul(OneHot(i), W) -> Gather(W, i)",
        .patterns = {op("MatMul", {op("Cast", {op("Equal", {value("index"), constant("classes")})}), constant("w")})},
        .rewrite = rewrite});

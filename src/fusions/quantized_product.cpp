@@ -6,10 +6,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "matcher/cluster.h"
 #include "matcher/fusion.h"
-#include "matcher/region.h"
 #include "passes/constants.h"
-#include "passes/quantization.h"
+#include "passes/qdq.h"
 #include "passes/simplify.h"
 
 namespace ingot {
@@ -22,7 +22,7 @@ constexpr int64_t kF32 = static_cast<int64_t>(DType::F32);
 // What is to be rewritten: the operands, the axis of B along which its results lie, and how many axes of one stand
 // behind a number per column where it meets the result.
 struct Product {
-  Quantizer a, b;
+  QdqNode a, b;
   int64_t b_axis = 0;
   size_t behind = 0;
   TensorId bias = kNoTensor;
@@ -30,7 +30,7 @@ struct Product {
 };
 
 // Is there one zero point, or are all 0?
-bool one_zero(const Editor& e, const Quantizer& q) {
+bool one_zero(const Editor& e, const QdqNode& q) {
   const auto& shape = e.info(q.zero).shape;
   return known_zero_point(e, q) == 0 || (shape && product(*shape).is(1));
 }
@@ -41,7 +41,7 @@ std::string read_product(const Editor& e, const Node& n, Product& p) {
   p.a = *a;
   p.b = *b;
   if (!is_byte(e.info(a->x).dtype) || !is_byte(e.info(b->x).dtype)) return "an operand has more than 8 bits";
-  if (p.a.axis != Quantizer::kPerTensor) return "the scale of the first operand differs along an axis";
+  if (p.a.axis != QdqNode::kPerTensor) return "the scale of the first operand differs along an axis";
   if (!e.info(n.outputs[0]).shape) return "the shape of the result is not known";
   const size_t b_rank = e.info(b->x).shape->size(), rank = e.info(n.outputs[0]).shape->size();
   if (n.is("Conv") || n.is("ConvTranspose")) {
@@ -52,11 +52,11 @@ std::string read_product(const Editor& e, const Node& n, Product& p) {
     p.transpose_b = n.get_int("transB", 0) != 0;
     p.b_axis = static_cast<int64_t>(b_rank) - (p.transpose_b ? 2 : 1);
   }
-  if (p.b.axis != Quantizer::kPerTensor && p.b.axis != p.b_axis)
+  if (p.b.axis != QdqNode::kPerTensor && p.b.axis != p.b_axis)
     return "the scale of the second operand differs along the sum";
-  if (p.b.axis != Quantizer::kPerTensor && b_rank != 2 && p.behind == 0) return "scales differ in a stack of matrices";
+  if (p.b.axis != QdqNode::kPerTensor && b_rank != 2 && p.behind == 0) return "scales differ in a stack of matrices";
   if (n.is("ConvTranspose")) {
-    if (p.b.axis != Quantizer::kPerTensor && n.get_int("group", 1) != 1) return "scales differ in groups";
+    if (p.b.axis != QdqNode::kPerTensor && n.get_int("group", 1) != 1) return "scales differ in groups";
     if (p.b.zero != kNoTensor && !one_zero(e, p.b)) return "zero points of the second operand differ";
   }
   if (n.is("Gemm")) {
@@ -111,13 +111,13 @@ class Rewrite {
   TensorId product_scale() {
     const TensorInfo &a = e_.info(p_.a.scale), &b = e_.info(p_.b.scale);
     if (!a.constant || !b.constant) {
-      const Shape shape = p_.b.axis == Quantizer::kPerTensor ? *a.shape : *b.shape;
+      const Shape shape = p_.b.axis == QdqNode::kPerTensor ? *a.shape : *b.shape;
       return emit("Mul", {p_.a.scale, p_.b.scale}, DType::F32, shape);
     }
     std::vector<float> out;
     for (float s : b.constant->as<float>()) out.push_back(s * a.constant->as<float>()[0]);
     std::vector<int64_t> dims;
-    if (p_.b.axis != Quantizer::kPerTensor) dims = {std::ssize(out)};
+    if (p_.b.axis != QdqNode::kPerTensor) dims = {std::ssize(out)};
     return e_.add_constant(node_.name + "/scale", make_constant(DType::F32, dims, out));
   }
 
@@ -159,7 +159,7 @@ void run(Editor& e, const Explain& explain) {
   for (Handle h = 0; h < count; h++) {
     if (!e.alive(h)) continue;
     const Node& n = e.node(h);
-    if (!(n.is("MatMul") || n.is("Gemm") || n.is("Conv") || n.is("ConvTranspose"))) continue;
+    if (!is_product(n)) continue;
     if (!e.maker(n.inputs[0], "DequantizeLinear") && !e.maker(n.inputs[1], "DequantizeLinear")) continue;
     Product p;
     const std::string label = n.label(), why = read_product(e, n, p);
@@ -172,7 +172,6 @@ void run(Editor& e, const Explain& explain) {
 
 void register_quantized_product(FusionRegistry& registry) {
   registry.add({.name = "quantized_product",
-                .priority = 0,
                 .formula = "op(s (A - z), t (B - w)) -> f32(opInteger(A, B, z, w)) * (s t)",
                 .pass = run});
 }

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "matcher/cluster.h"
 #include "matcher/fusion.h"
-#include "matcher/region.h"
 #include "passes/constants.h"
 #include "passes/reduction.h"
 
@@ -57,21 +57,22 @@ std::vector<Handle> makers(const Editor& e, TensorId x) {
   return nodes;
 }
 
-bool all_f32(const Editor& e, const RegionExpr& r) {
+bool all_f32(const Editor& e, const ClusterExpr& r) {
   return std::all_of(r.operands().begin(), r.operands().end(),
                      [&](TensorId t) { return e.info(t).dtype == DType::F32; });
 }
 
 // The expression before the reduction and its operands; false when the plain operand is as good.
-bool read_pre(const Editor& e, const Node& n, const Kind& kind, std::vector<Handle>& nodes, RegionExpr& region) {
+bool read_pre(const Editor& e, const Node& n, const Kind& kind, std::vector<Handle>& nodes, ClusterExpr& cluster) {
   const TensorId x = n.inputs[0];
   nodes = makers(e, x);
-  for (size_t i = nodes.size(); i-- > 0;) region.add(e.node(nodes[i]));
-  if (nodes.empty()) region.define(x, region.operand(x));
-  if (!all_f32(e, region) || region.operands().size() > kMaxOperands) return false;
-  const int v = region.instruction(x);
+  for (size_t i = nodes.size(); i-- > 0;) cluster.add(e.node(nodes[i]));
+  if (nodes.empty()) cluster.define(x, cluster.operand(x));
+  if (!all_f32(e, cluster) || cluster.operands().size() > kMaxOperands) return false;
+  const int v = cluster.instruction(x);
   if (kind.pre[0])
-    region.define(x, region.expr().call(kind.pre, kind.pre == std::string("mul") ? std::vector{v, v} : std::vector{v}));
+    cluster.define(x,
+                   cluster.expr().call(kind.pre, kind.pre == std::string("mul") ? std::vector{v, v} : std::vector{v}));
   return true;
 }
 
@@ -81,19 +82,19 @@ std::string fuse(Editor& e, Handle h, const Kind& kind) {
   auto axes = known_axes(e, n);
   if (!axes || !e.info(y).shape) return "the axes are not known";
   if (!is_f32(e.info(x)) || !is_f32(e.info(y))) return "not f32";
-  RegionExpr region(e);
+  ClusterExpr cluster(e);
   std::vector<Handle> nodes;
-  if (!read_pre(e, n, kind, nodes, region)) return "its operands are not f32, or too many";
-  Expr pre = region.finish({x});
+  if (!read_pre(e, n, kind, nodes, cluster)) return "its operands are not f32, or too many";
+  Expr pre = cluster.finish({x});
 
-  RegionExpr after(e);
+  ClusterExpr after(e);
   after.define(y, after.operand(y));
   if (kind.post[0]) after.define(y, after.expr().call(kind.post, {after.instruction(y)}));
-  Epilogue post = grow_epilogue(e, y, after, EpilogueTypes::kF32, [](TensorId) { return false; });
+  EpilogueNodes post = grow_epilogue(e, y, after, EpilogueTypes::kF32, [](TensorId) { return false; });
   const bool plain = nodes.empty() && post.nodes.empty();
   if (plain) return "nothing element-wise stands before or after it alone";
 
-  Node fused{.op = "Reduce", .domain = "ingot", .name = n.name, .inputs = region.operands()};
+  Node fused{.op = "Reduce", .domain = "ingot", .name = n.name, .inputs = cluster.operands()};
   fused.outputs = {post.result};
   fused.attrs = {{"kind", std::string(kind.kind)},
                  {"axes", *axes},
@@ -123,8 +124,7 @@ void run(Editor& e, const Explain& explain) {
 }  // namespace
 
 void register_reduce(FusionRegistry& registry) {
-  registry.add(
-      {.name = "reduce", .priority = 110, .formula = "post(Reduce(pre(x, ...))) -> ingot.Reduce(x, ...)", .pass = run});
+  registry.add({.name = "reduce", .formula = "post(Reduce(pre(x, ...))) -> ingot.Reduce(x, ...)", .pass = run});
 }
 
 }  // namespace ingot

@@ -39,7 +39,6 @@ std::string rewrite(Editor& e, const Match& m) {
 
 void register_rms_norm(FusionRegistry& registry) {
   registry.add({.name = "rms_norm",
-                .priority = 31,
                 .formula = "x / sqrt(mean x^2 + epsilon) * scale -> RMSNormalization(x)",
                 .patterns = {normalized(true), normalized(false)},
                 .rewrite = rewrite});

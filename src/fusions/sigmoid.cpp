@@ -12,7 +12,6 @@ std::string rewrite(Editor& e, const Match& m) { return replace_function(e, m, N
 
 void register_sigmoid(FusionRegistry& registry) {
   registry.add({.name = "sigmoid",
-                .priority = 10,
                 .formula = "1 / (1 + exp(-x)) -> Sigmoid(x)",
                 .patterns = {product(1, {inverse(sum(1, {op("Exp", {product(-1, {value("x")})})}))})},
                 .rewrite = rewrite});

@@ -23,7 +23,6 @@ void register_softmax(FusionRegistry& registry) {
   Pattern shifted = op("Sub", {value("x"), op("ReduceMax", {value("x")}, "max")});
   Pattern exponentials = named("e", any_of({op("Exp", {shifted}), op("Exp", {value("x")})}));
   registry.add({.name = "softmax",
-                .priority = 25,
                 .formula = "exp(x - max x) / sum exp(x - max x) -> Softmax(x)",
                 .patterns = {product(1, {exponentials, inverse(op("ReduceSum", {value("e")}, "sum"))})},
                 .rewrite = rewrite});

@@ -16,7 +16,6 @@ std::string rewrite(Editor& e, const Match& m) {
 void register_swish(FusionRegistry& registry) {
   registry.add(
       {.name = "swish",
-       .priority = 21,
        .formula = "x sigmoid(alpha x) -> Swish(x)",
        .patterns = {product(1, {value("x"), op("Sigmoid", {product("alpha", {value("x")})})}),
                     product(1, {value("x"), inverse(sum(1, {op("Exp", {product("minus_alpha", {value("x")})})}))})},

@@ -46,8 +46,7 @@ void run(Editor& e, const Explain& explain) {
 }  // namespace
 
 void register_table(FusionRegistry& registry) {
-  registry.add(
-      {.name = "table", .priority = 130, .formula = "f(x) of bytes -> ingot.Table(x, f(0 .. 255))", .pass = run});
+  registry.add({.name = "table", .formula = "f(x) of bytes -> ingot.Table(x, f(0 .. 255))", .pass = run});
 }
 
 }  // namespace ingot

@@ -109,6 +109,7 @@ int64_t Node::need_int(const std::string& n) const {
 std::string Node::label() const {
   return (domain.empty() || domain == "ingot" ? op : domain + "." + op) + " '" + name + "'";
 }
+std::string Node::qualified_op() const { return domain.empty() ? op : domain + "." + op; }
 
 TensorId Graph::add_tensor(const std::string& tensor_name, TensorInfo tensor_info) {
   tensors.push_back({tensor_name, std::move(tensor_info)});

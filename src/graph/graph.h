@@ -102,14 +102,15 @@ struct Node {
   GraphPtr get_graph(const std::string&) const;        // nullptr when absent
   int64_t need_int(const std::string&) const;          // error when absent
 
-  std::string label() const;  // "Conv 'conv1'": for messages
+  std::string label() const;         // "Conv 'conv1'": for messages
+  std::string qualified_op() const;  // "Gelu", "ingot.Attention"
 };
 
 class Graph {
  public:
   std::string name;
   std::deque<Tensor> tensors;  // references to tensors survive additions
-  std::vector<Node> nodes;  // topological order
+  std::vector<Node> nodes;     // topological order
   std::vector<TensorId> inputs;
   std::vector<TensorId> outputs;
   std::map<std::string, std::string> metadata;

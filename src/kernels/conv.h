@@ -53,7 +53,9 @@ INGOT_INLINE int64_t conv_units(const ConvParams& p) {
 INGOT_INLINE int64_t conv_depthwise_units(const ConvParams& p) { return p.batch * p.out[0] * p.out[1]; }
 
 // Scratch of ingot_conv_f32: zeros, then the pointers of a block, then copies of merged segments. None for depthwise.
-INGOT_INLINE int64_t conv_block_rows(const ConvParams& p) { return conv_pixels(p) / p.pixel_blocks + 2 * kMostTileRows + 1; }
+INGOT_INLINE int64_t conv_block_rows(const ConvParams& p) {
+  return conv_pixels(p) / p.pixel_blocks + 2 * kMostTileRows + 1;
+}
 INGOT_INLINE int64_t conv_zero_floats(const ConvParams& p) {
   return div_up(p.merge_width ? conv_segment_length(p) : p.in_channels, 16) * 16;
 }

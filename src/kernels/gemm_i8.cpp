@@ -478,8 +478,7 @@ INGOT_INLINE I8Chunk chunk_of(const I8Call& x, int64_t blocks) {
   I8Header h = load_as<I8Header>(x.b);
   constexpr int64_t kGroups = kI8ChunkColumns / kGroupColumns<Form>;
   const auto* weights = reinterpret_cast<const int8_t*>(x.b + h.weights);
-  if constexpr (Form != kI8Chained)
-    return {nullptr, nullptr, weights + x.chunk * kI8ChunkColumns * i8_words(x.p) * 4};
+  if constexpr (Form != kI8Chained) return {nullptr, nullptr, weights + x.chunk * kI8ChunkColumns * i8_words(x.p) * 4};
   return {reinterpret_cast<const I8Program*>(x.b + h.programs) + x.chunk * kGroups * blocks,
           reinterpret_cast<const uint16_t*>(x.b + h.offsets), weights};
 }
@@ -518,8 +517,7 @@ INGOT_INLINE void accumulate(const I8Call& x, const I8Chunk& chunk, const uint8_
         int32_t* acc = x.acc + g * kColumns * column;
         const int8_t* weights = chunk.weights + (g * words + start) * kColumns * 4;
         const auto* shorts = reinterpret_cast<const int16_t*>(weights);
-        if (!rows)
-          Form == kI8Rows ? rows_row(a, weights, words, acc) : pairs_row(a, shorts, words, acc);
+        if (!rows) Form == kI8Rows ? rows_row(a, weights, words, acc) : pairs_row(a, shorts, words, acc);
         for (int64_t r = 0; Form != kI8Rows && r < rows; r += kRowVectors * kLanes)
           pairs_tile(a_block + r * 4, shorts, end - start, acc + r, block == 0);
       }

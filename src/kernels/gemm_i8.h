@@ -116,7 +116,9 @@ INGOT_INLINE int64_t i8_single_rows(const GemmI8Params& p) {
   const int64_t rest = p.m % i8_step_rows(p.form, p.lanes);
   return rest <= i8_few_rows(p.form) ? rest : 0;
 }
-INGOT_INLINE int64_t i8_steps(const GemmI8Params& p) { return div_up(p.m - i8_single_rows(p), i8_step_rows(p.form, p.lanes)); }
+INGOT_INLINE int64_t i8_steps(const GemmI8Params& p) {
+  return div_up(p.m - i8_single_rows(p), i8_step_rows(p.form, p.lanes));
+}
 INGOT_INLINE int64_t i8_tiles(const GemmI8Params& p) {
   return max_of(1, div_up(i8_steps(p), i8_tile_rows(p.form, p.lanes) / i8_step_rows(p.form, p.lanes)));
 }

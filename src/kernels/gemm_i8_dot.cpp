@@ -42,7 +42,7 @@ INGOT_LATE void dot_tile(const PanelCall& x, const int8_t* b, int64_t row, Prefe
   VI acc[MR][NV];
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] =
       load(x.start + j * kLanes);
-  const uint8_t *rows[MR], *const* at = x.at + (row - x.first_row);
+  const uint8_t *rows[MR], *const *at = x.at + (row - x.first_row);
   if (p.a_packing || panel_runs(p) == 1) {
     INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = at[i];
     dot_run(acc, rows, b, i8_padded_depth(p), prefetch);

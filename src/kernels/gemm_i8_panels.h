@@ -105,7 +105,8 @@ INGOT_INLINE int32_t row_sum(const GemmI8Params& p, const uint8_t* row) {
   for (int64_t run = 0; run < runs; run++) {
     const uint8_t* from = row + (p.a_packing ? 0 : run_place(p, run));
     for (int64_t i = 0; i < bytes; i += kStep)
-      sum += multiply_shorts(multiply_bytes(shifted_bytes(from + i, bytes - i, false), Bytes(uint8_t(1))), Shorts(int16_t(1)));
+      sum += multiply_shorts(multiply_bytes(shifted_bytes(from + i, bytes - i, false), Bytes(uint8_t(1))),
+                             Shorts(int16_t(1)));
   }
   int32_t total = 0;
   INGOT_UNROLL for (int i = 0; i < kLanes; i++) total += sum[i];
@@ -161,8 +162,8 @@ INGOT_INLINE void pack_own_panel(const PanelCall& x, int64_t panel) {
       }
     for (; j < p.panel; j++)
       for (int64_t part = 0; part < 4; part++)
-        to[4 * j + part] = int8_t(
-            k + part < depth && j < columns ? from[(k + part) * p.b_row + j * p.b_col] ^ flip : 0);
+        to[4 * j + part] =
+            int8_t(k + part < depth && j < columns ? from[(k + part) * p.b_row + j * p.b_col] ^ flip : 0);
   }
   for (int64_t j = 0; j < p.panel; j += kLanes) {
     VI sum = VI(0);
@@ -224,8 +225,7 @@ INGOT_INLINE void finish_rows(const PanelCall& x, const PanelOfBytes& b, int64_t
   for (int64_t i = 0; i < rows; i++) {
     const int32_t* sums = x.sums + i * NR;
     if (columns >= NR)
-      INGOT_UNROLL for (int j = 0; j < NR; j += kLanes)
-          finish_sums(x, load(sums + j), b, row + i, j, column, kLanes);
+      INGOT_UNROLL for (int j = 0; j < NR; j += kLanes) finish_sums(x, load(sums + j), b, row + i, j, column, kLanes);
     else
 #pragma clang loop unroll(disable)
       for (int64_t j = 0; j < columns; j += kLanes)
@@ -236,7 +236,8 @@ INGOT_INLINE void finish_rows(const PanelCall& x, const PanelOfBytes& b, int64_t
 INGOT_INLINE PanelCall panel_call(const KernelCall* call, const GemmI8Params& p) {
   const I8PanelScratch at = i8_panel_scratch(p);
   auto* scratch = static_cast<uint8_t*>(call->scratch);
-  PanelCall x{p, call, nullptr, nullptr, 0, 0, 0, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, 0, 0, 0, 0};
+  PanelCall x{p,       call,    nullptr, nullptr, 0,       0, 0, nullptr, nullptr,
+              nullptr, nullptr, nullptr, nullptr, nullptr, 0, 0, 0,       0};
   x.at = reinterpret_cast<const uint8_t**>(scratch + at.at);
   x.row_sums = reinterpret_cast<int32_t*>(scratch + at.row_sums);
   x.start = reinterpret_cast<int32_t*>(scratch + at.start);

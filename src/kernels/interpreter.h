@@ -2,7 +2,6 @@
 // interpret, an operator over a chunk of elements at a time.
 #pragma once
 #include <cstdint>
-#include <memory>
 
 #include "kernels/abi.h"
 #include "kernels/ewise_ops.h"

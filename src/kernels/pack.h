@@ -3,7 +3,8 @@
 // B[K][N] becomes ceil(N / NR) panels of NR columns, each [K][NR] and contiguous, so a register tile streams one
 // panel from start to end:
 //   packed[(n / NR) * K * NR + k * NR + n % NR] = B[k][n],   zero for columns n >= N.
-// Zero columns let every tile compute NR columns; only its store looks at N. Used at model-compile time for weights and inside kernels for operands that are only known at run time.
+// Zero columns let every tile compute NR columns; only its store looks at N. Used at model-compile time for weights and
+// inside kernels for operands that are only known at run time.
 #pragma once
 #include <utility>
 

@@ -55,8 +55,8 @@ Attribute read_attribute(const Proto& a, TensorReader& tensors) {
   }
 }
 
-std::optional<Attribute> GraphBuilder::attribute(const Proto& a,
-                                                 std::vector<std::unique_ptr<GraphBuilder>>& subgraphs) {
+std::optional<Attribute> OnnxGraphBuilder::attribute(const Proto& a,
+                                                     std::vector<std::unique_ptr<OnnxGraphBuilder>>& subgraphs) {
   if (a.name().empty()) invalid_model("an attribute has no name");
   if (!a.ref_attr_name().empty()) {
     if (!function_attrs_)
@@ -68,7 +68,7 @@ std::optional<Attribute> GraphBuilder::attribute(const Proto& a,
   if (type_of(a) == Proto::TYPE_PROTO && a.name() == "type") return std::nullopt;
   if (type_of(a) != Proto::GRAPH) return read_attribute(a, model_.tensors);
   if (!a.has_g()) invalid_model("attribute '{}' has no graph", a.name());
-  subgraphs.push_back(std::make_unique<GraphBuilder>(model_, this, function_attrs_, opsets_, depth_ + 1));
+  subgraphs.push_back(std::make_unique<OnnxGraphBuilder>(model_, this, function_attrs_, opsets_, depth_ + 1));
   return subgraphs.back()->build(a.g());
 }
 

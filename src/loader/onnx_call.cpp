@@ -52,7 +52,7 @@ void splice(Graph& caller, const Node& call, const Graph& body, UniqueNames& ten
   }
 }
 
-GraphPtr GraphBuilder::function_body(const Node& call, const onnx::FunctionProto& function) {
+GraphPtr OnnxGraphBuilder::function_body(const Node& call, const onnx::FunctionProto& function) {
   if (call.inputs.size() > static_cast<size_t>(function.input_size()) ||
       call.outputs.size() > static_cast<size_t>(function.output_size()))
     invalid_model("calls function '{}' with {} operands and {} results; it has {} and {}", function.name(),
@@ -66,10 +66,10 @@ GraphPtr GraphBuilder::function_body(const Node& call, const onnx::FunctionProto
   Opsets opsets = model_.opsets;
   for (const auto& [domain, version] : read_opsets(function.opset_import())) opsets[domain] = version;
 
-  return GraphBuilder(model_, nullptr, &attrs, opsets, depth_ + 1).build(function, arguments);
+  return OnnxGraphBuilder(model_, nullptr, &attrs, opsets, depth_ + 1).build(function, arguments);
 }
 
-void GraphBuilder::inline_functions() {
+void OnnxGraphBuilder::inline_functions() {
   if (calls_.empty()) return;
   UniqueNames tensor_names, node_names;
   for (const Tensor& t : graph_->tensors) tensor_names.take(t.name);

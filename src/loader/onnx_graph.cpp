@@ -23,8 +23,8 @@ void check_name(const std::string& name, const char* what) {
 
 }  // namespace
 
-GraphBuilder::GraphBuilder(OnnxModel& model, GraphBuilder* outer, const Attributes* function_attrs,
-                           const Opsets& opsets, int depth)
+OnnxGraphBuilder::OnnxGraphBuilder(OnnxModel& model, OnnxGraphBuilder* outer, const Attributes* function_attrs,
+                                   const Opsets& opsets, int depth)
     : model_(model),
       outer_(outer),
       function_attrs_(function_attrs),
@@ -34,7 +34,7 @@ GraphBuilder::GraphBuilder(OnnxModel& model, GraphBuilder* outer, const Attribut
   if (depth > kMaxGraphDepth) invalid_model("graphs and functions are nested more than {} deep", kMaxGraphDepth);
 }
 
-GraphPtr GraphBuilder::build(const onnx::GraphProto& proto) {
+GraphPtr OnnxGraphBuilder::build(const onnx::GraphProto& proto) {
   graph_->name = proto.name();
   add_initializers(proto);
   add_inputs(proto);
@@ -46,8 +46,8 @@ GraphPtr GraphBuilder::build(const onnx::GraphProto& proto) {
   return graph_;
 }
 
-GraphPtr GraphBuilder::build(const onnx::FunctionProto& proto,
-                             const std::vector<std::optional<TensorInfo>>& arguments) {
+GraphPtr OnnxGraphBuilder::build(const onnx::FunctionProto& proto,
+                                 const std::vector<std::optional<TensorInfo>>& arguments) {
   graph_->name = proto.name();
   for (int i = 0; i < proto.input_size(); i++) {
     const auto at = static_cast<size_t>(i);
@@ -65,14 +65,14 @@ GraphPtr GraphBuilder::build(const onnx::FunctionProto& proto,
   return graph_;
 }
 
-TensorId GraphBuilder::define(const std::string& name, TensorInfo info, const char* what) {
+TensorId OnnxGraphBuilder::define(const std::string& name, TensorInfo info, const char* what) {
   check_name(name, what);
   const TensorId id = graph_->add_tensor(name, std::move(info));
   if (!names_.emplace(name, id).second) invalid_model("{} '{}' has the name of another tensor", what, name);
   return id;
 }
 
-TensorId GraphBuilder::lookup(const std::string& name) {
+TensorId OnnxGraphBuilder::lookup(const std::string& name) {
   if (auto it = names_.find(name); it != names_.end()) return it->second;
   if (!outer_) return kUndefined;
   const TensorId outside = outer_->lookup(name);
@@ -84,13 +84,13 @@ TensorId GraphBuilder::lookup(const std::string& name) {
   return id;
 }
 
-TensorId GraphBuilder::resolve(const std::string& name) {
+TensorId OnnxGraphBuilder::resolve(const std::string& name) {
   const TensorId id = lookup(name);
   if (id == kUndefined) invalid_model("tensor '{}' is not defined by any input, initializer or node", name);
   return id;
 }
 
-void GraphBuilder::add_initializers(const onnx::GraphProto& proto) {
+void OnnxGraphBuilder::add_initializers(const onnx::GraphProto& proto) {
   auto add = [&](const std::string& name, ConstantPtr constant) {
     TensorInfo info{constant->dtype, to_shape(constant->dims), std::nullopt, constant};
     define(name, std::move(info), "initializer");
@@ -99,7 +99,7 @@ void GraphBuilder::add_initializers(const onnx::GraphProto& proto) {
   for (const auto& s : proto.sparse_initializer()) add(s.values().name(), model_.tensors.read(s));
 }
 
-void GraphBuilder::add_inputs(const onnx::GraphProto& proto) {
+void OnnxGraphBuilder::add_inputs(const onnx::GraphProto& proto) {
   std::unordered_set<std::string_view> seen;
   for (const auto& v : proto.input()) {
     if (!seen.insert(v.name()).second) invalid_model("graph input '{}' is listed twice", v.name());
@@ -112,13 +112,13 @@ void GraphBuilder::add_inputs(const onnx::GraphProto& proto) {
   }
 }
 
-void GraphBuilder::add_hints(const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& values) {
+void OnnxGraphBuilder::add_hints(const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto>& values) {
   for (const auto& v : values)
     if (v.type().value_case() == onnx::TypeProto::kTensorType)
       hints_.emplace(v.name(), read_type(v, Role::Other, model_.symbols));
 }
 
-void GraphBuilder::add_outputs(const onnx::GraphProto& proto) {
+void OnnxGraphBuilder::add_outputs(const onnx::GraphProto& proto) {
   std::unordered_set<std::string_view> seen;
   for (const auto& v : proto.output()) {
     if (depth_ == 0 && !seen.insert(v.name()).second) invalid_model("graph output '{}' is listed twice", v.name());
@@ -129,7 +129,7 @@ void GraphBuilder::add_outputs(const onnx::GraphProto& proto) {
   if (depth_ == 0 && graph_->outputs.empty()) invalid_model("the graph has no outputs");
 }
 
-void GraphBuilder::add_nodes(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes) {
+void OnnxGraphBuilder::add_nodes(const google::protobuf::RepeatedPtrField<onnx::NodeProto>& nodes) {
   // Given names first: an unnamed node must not take the name of a later one.
   std::vector<std::string> names;
   for (int i = 0; i < nodes.size(); i++) {
@@ -149,7 +149,7 @@ void GraphBuilder::add_nodes(const google::protobuf::RepeatedPtrField<onnx::Node
   }
 }
 
-void GraphBuilder::add_node(const onnx::NodeProto& proto, const std::string& name) {
+void OnnxGraphBuilder::add_node(const onnx::NodeProto& proto, const std::string& name) {
   if (proto.op_type().empty()) invalid_model("has no operator type");
   Node node;
   node.op = proto.op_type();
@@ -158,7 +158,7 @@ void GraphBuilder::add_node(const onnx::NodeProto& proto, const std::string& nam
   node.origins = {name};
   for (const auto& i : proto.input()) node.inputs.push_back(i.empty() ? kNoTensor : resolve(i));
 
-  std::vector<std::unique_ptr<GraphBuilder>> subgraphs;
+  std::vector<std::unique_ptr<OnnxGraphBuilder>> subgraphs;
   for (const auto& a : proto.attribute()) {
     if (node.has(a.name())) invalid_model("attribute '{}' is given twice", a.name());
     if (auto value = attribute(a, subgraphs)) node.attrs.emplace(a.name(), std::move(*value));
@@ -184,13 +184,13 @@ void GraphBuilder::add_node(const onnx::NodeProto& proto, const std::string& nam
   graph_->nodes.push_back(std::move(node));
 }
 
-TensorId GraphBuilder::define_output(const std::string& name) {
+TensorId OnnxGraphBuilder::define_output(const std::string& name) {
   auto hint = hints_.find(name);
   return define(name, hint == hints_.end() ? TensorInfo{} : hint->second, "result");
 }
 
 // The subgraphs of one node (then_branch, else_branch) all take the captured values of all of them, in one order.
-void GraphBuilder::add_captures(Node& node, std::vector<std::unique_ptr<GraphBuilder>>& subgraphs) {
+void OnnxGraphBuilder::add_captures(Node& node, std::vector<std::unique_ptr<OnnxGraphBuilder>>& subgraphs) {
   std::vector<TensorId> captured;
   std::unordered_set<TensorId> seen;
   for (const auto& sub : subgraphs)
@@ -216,7 +216,7 @@ void GraphBuilder::add_captures(Node& node, std::vector<std::unique_ptr<GraphBui
   node.attrs["captures"] = static_cast<int64_t>(captured.size());
 }
 
-void GraphBuilder::finish() {
+void OnnxGraphBuilder::finish() {
   extract(*graph_, opsets_);
   inline_functions();
   // Declared types of inner tensors may be wrong; inference will tell. Outputs keep theirs: it is a promise to the

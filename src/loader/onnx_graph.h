@@ -34,12 +34,12 @@ std::string function_key(const std::string& domain, const std::string& name, con
 // Checks the versions; domains imported twice count with the higher one.
 Opsets read_opsets(const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>&);
 
-class GraphBuilder {
+class OnnxGraphBuilder {
  public:
   // `outer`: the graph around this one, nullptr for the main graph and for function bodies.
   // `function_attrs`: what attribute references stand for, nullptr outside functions.
-  GraphBuilder(OnnxModel& model, GraphBuilder* outer, const Attributes* function_attrs, const Opsets& opsets,
-               int depth);
+  OnnxGraphBuilder(OnnxModel& model, OnnxGraphBuilder* outer, const Attributes* function_attrs, const Opsets& opsets,
+                   int depth);
 
   GraphPtr build(const onnx::GraphProto&);
   // `arguments`: what is known of each operand of the call; absent ones read as absent in the body.
@@ -64,14 +64,14 @@ class GraphBuilder {
   void finish();
 
   std::optional<Attribute> attribute(const onnx::AttributeProto&,
-                                     std::vector<std::unique_ptr<GraphBuilder>>& subgraphs);
-  void add_captures(Node&, std::vector<std::unique_ptr<GraphBuilder>>& subgraphs);
+                                     std::vector<std::unique_ptr<OnnxGraphBuilder>>& subgraphs);
+  void add_captures(Node&, std::vector<std::unique_ptr<OnnxGraphBuilder>>& subgraphs);
 
   void inline_functions();
   GraphPtr function_body(const Node& call, const onnx::FunctionProto&);
 
   OnnxModel& model_;
-  GraphBuilder* outer_;
+  OnnxGraphBuilder* outer_;
   const Attributes* function_attrs_;
   const Opsets& opsets_;
   int depth_;

@@ -71,7 +71,7 @@ std::shared_ptr<Graph> load_onnx(const std::string& path, std::map<std::string, 
   auto file = MappedFile::open(path);
   OnnxModel model(file);
   read_model(model, file->bytes());
-  GraphPtr graph = GraphBuilder(model, nullptr, nullptr, model.opsets, 0).build(model.proto.graph());
+  GraphPtr graph = OnnxGraphBuilder(model, nullptr, nullptr, model.opsets, 0).build(model.proto.graph());
   for (const auto& entry : model.proto.metadata_props()) graph->metadata[entry.key()] = entry.value();
   verify(*graph);
   if (opsets) *opsets = read_opsets(model.proto.opset_import());

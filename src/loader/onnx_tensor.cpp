@@ -122,7 +122,7 @@ ConstantPtr from_typed(const onnx::TensorProto& t, DType dtype, std::vector<int6
     case DType::F16:
     case DType::BF16:
       return from_field<uint16_t>(dtype, std::move(dims), t.int32_data(), "int32_data", n);
-    default:  // one byte each; 4- and 2-bit elements come packed, a byte an entry
+    default:  // one byte each; several 4- or 2-bit elements share a byte, which is an entry
       return from_field<uint8_t>(dtype, std::move(dims), t.int32_data(), "int32_data", byte_size(dtype, n));
   }
 }

@@ -1,7 +1,6 @@
 #include "matcher/fusion.h"
 
 #include <algorithm>
-#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -43,12 +42,14 @@ const FusionRegistry& FusionRegistry::get() {
   static const FusionRegistry registry = [] {
     FusionRegistry r;
     for (auto* add = ingot_fusions_registrars; *add; add++) (*add)(r);
-    std::sort(r.fusions_.begin(), r.fusions_.end(), [](const Fusion& a, const Fusion& b) {
-      return std::tie(a.priority, a.name) < std::tie(b.priority, b.name);
-    });
     return r;
   }();
   return registry;
+}
+
+const Fusion* FusionRegistry::find(std::string_view name) const {
+  auto it = std::find_if(fusions_.begin(), fusions_.end(), [&](const Fusion& f) { return f.name == name; });
+  return it == fusions_.end() ? nullptr : &*it;
 }
 
 void run_fusion(Graph& graph, const Fusion& fusion, const Explain& explain) {

@@ -1,5 +1,6 @@
 // A fusion: a formula, the patterns that recognise it, and the rewrite. Each stands alone in a file of src/fusions/,
 // <name>.cpp, which defines `void register_<name>(FusionRegistry&)`; the build collects the folder into the registry.
+// compiler/optimise.cpp lists them in the order they run.
 #pragma once
 #include <functional>
 #include <string>
@@ -14,14 +15,13 @@ using Explain = std::function<void(const std::string& node, const std::string& o
 
 struct Fusion {
   std::string name;
-  int priority = 0;  // lower runs earlier
   std::string formula;
   // Tried in order at every node, the last nodes first, so that the largest match wins.
   std::vector<match::Pattern> patterns;
   // Checks what a pattern cannot say and rewrites: the new node replaces the root. Returns "" when done, else why not.
   // Values inside the match are already known to be read by the match only.
   std::string (*rewrite)(Editor&, const match::Match&) = nullptr;
-  // For fusions of regions, which no pattern of fixed size describes; instead of patterns and rewrite.
+  // For what no pattern of fixed size describes; instead of patterns and rewrite.
   void (*pass)(Editor&, const Explain&) = nullptr;
 };
 
@@ -33,7 +33,8 @@ class FusionRegistry {
  public:
   static const FusionRegistry& get();
   void add(Fusion f) { fusions_.push_back(std::move(f)); }
-  const std::vector<Fusion>& all() const { return fusions_; }  // by priority, then by name
+  const std::vector<Fusion>& all() const { return fusions_; }  // by the names of their files
+  const Fusion* find(std::string_view name) const;             // nullptr when there is none
 
  private:
   std::vector<Fusion> fusions_;

@@ -1,10 +1,10 @@
 #include "matcher/pattern.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 
+#include "ops/op.h"
 #include "passes/constants.h"
 
 namespace ingot::match {
@@ -12,7 +12,7 @@ namespace ingot::match {
 struct Pattern::Body {
   enum Kind { kValue, kConstant, kScalar, kOp, kProduct, kSum, kInverse, kAnyOf, kNamed } kind;
   std::string name;                    // kValue, kConstant, kNamed; kOp: of the node
-  Number number = 0.0;                 // kScalar, kProduct, kSum
+  NumberPattern number = 0.0;          // kScalar, kProduct, kSum
   std::vector<std::string> operators;  // kOp
   std::vector<Pattern> parts;
 };
@@ -22,11 +22,6 @@ namespace {
 using Body = Pattern::Body;
 
 Pattern make(Body body) { return Pattern(std::make_shared<const Body>(std::move(body))); }
-
-bool commutative(const std::string& op) {
-  static constexpr std::array kOps = {"Add", "Mul", "Max", "Min", "And", "Or", "Equal"};
-  return std::find(kOps.begin(), kOps.end(), op) != kOps.end();
-}
 
 // One factor of a product or term of a sum.
 struct Part {
@@ -83,7 +78,7 @@ class Matcher {
     return true;
   }
 
-  bool check(const Number& wanted, double found, Match& m, const Next& next) {
+  bool check(const NumberPattern& wanted, double found, Match& m, const Next& next) {
     if (wanted.name.empty()) return close(wanted.value, found) && next(m);
     Match with = m;
     with.numbers[wanted.name] = found;
@@ -92,7 +87,7 @@ class Matcher {
     return true;
   }
 
-  bool match_scalar(const Number& wanted, TensorId t, Match& m, const Next& next) {
+  bool match_scalar(const NumberPattern& wanted, TensorId t, Match& m, const Next& next) {
     auto found = t == kNoTensor ? std::nullopt : scalar_value(e_.info(t));
     return found && check(wanted, *found, m, next);
   }
@@ -115,7 +110,7 @@ class Matcher {
         m = std::move(attempt);
         return true;
       }
-    } while (commutative(n.op) && std::next_permutation(order.begin(), order.end()));
+    } while (traits(n).commutative && std::next_permutation(order.begin(), order.end()));
     return false;
   }
 
@@ -202,7 +197,7 @@ bool close(double a, double b) { return a == b || std::fabs(a - b) <= 1e-4 * std
 
 Pattern value(const std::string& name) { return make({.kind = Body::kValue, .name = name}); }
 Pattern constant(const std::string& name) { return make({.kind = Body::kConstant, .name = name}); }
-Pattern scalar(Number number) { return make({.kind = Body::kScalar, .number = std::move(number)}); }
+Pattern scalar(NumberPattern number) { return make({.kind = Body::kScalar, .number = std::move(number)}); }
 Pattern op(const std::string& operators, std::vector<Pattern> operands) {
   return op(operators, std::move(operands), "");
 }
@@ -215,15 +210,14 @@ Pattern op(const std::string& operators, std::vector<Pattern> operands, const st
   }
   return make(std::move(body));
 }
-Pattern product(Number coefficient, std::vector<Pattern> factors) {
+Pattern product(NumberPattern coefficient, std::vector<Pattern> factors) {
   return make({.kind = Body::kProduct, .number = std::move(coefficient), .parts = std::move(factors)});
 }
-Pattern sum(Number constant, std::vector<Pattern> terms) {
+Pattern sum(NumberPattern constant, std::vector<Pattern> terms) {
   return make({.kind = Body::kSum, .number = std::move(constant), .parts = std::move(terms)});
 }
 Pattern inverse(Pattern p) { return make({.kind = Body::kInverse, .parts = {std::move(p)}}); }
 Pattern any_of(std::vector<Pattern> parts) { return make({.kind = Body::kAnyOf, .parts = std::move(parts)}); }
-Pattern maybe(const std::string& name, Pattern p) { return any_of({op(name, {p}), p}); }
 Pattern named(const std::string& name, Pattern p) {
   return make({.kind = Body::kNamed, .name = name, .parts = {std::move(p)}});
 }

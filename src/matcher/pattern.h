@@ -28,28 +28,27 @@ class Pattern {
 };
 
 // A number to find: this value within 1e-4 of it, or any value, which is kept under a name.
-struct Number {
-  Number(int v) : value(v) {}                   // NOLINT: numbers are numbers
-  Number(double v) : value(v) {}                // NOLINT
-  Number(const char* n) : value(0), name(n) {}  // NOLINT
+struct NumberPattern {
+  NumberPattern(int v) : value(v) {}                   // NOLINT: numbers are numbers
+  NumberPattern(double v) : value(v) {}                // NOLINT
+  NumberPattern(const char* n) : value(0), name(n) {}  // NOLINT
   double value;
   std::string name;
 };
 
 Pattern value(const std::string& name);     // any tensor
 Pattern constant(const std::string& name);  // a tensor fixed in the model
-Pattern scalar(Number);                     // a constant with one element
-// A node of ai.onnx with one of these operators ("Add", or "ReduceMean|ReduceSum"). Operands in order; Add, Mul, Max,
-// Min, And, Or, Equal take theirs in any order. Optional operands not mentioned are free.
+Pattern scalar(NumberPattern);              // a constant with one element
+// A node of ai.onnx with one of these operators ("Add", or "ReduceMean|ReduceSum"). Operands in order, those of
+// commutative operators in any. Optional operands not mentioned are free.
 Pattern op(const std::string& operators, std::vector<Pattern> operands);
 // The same, and the node is kept under a name, for its attributes.
 Pattern op(const std::string& operators, std::vector<Pattern> operands, const std::string& node_name);
-Pattern product(Number coefficient, std::vector<Pattern> factors);
-Pattern sum(Number constant, std::vector<Pattern> terms);
+Pattern product(NumberPattern coefficient, std::vector<Pattern> factors);
+Pattern sum(NumberPattern constant, std::vector<Pattern> terms);
 // As a factor: divided by p. As a term: minus p.
 Pattern inverse(Pattern p);
 Pattern any_of(std::vector<Pattern>);               // the first that matches
-Pattern maybe(const std::string& op, Pattern p);    // op(p) or p
 Pattern named(const std::string& name, Pattern p);  // the value of p, kept under a name
 
 struct Match {

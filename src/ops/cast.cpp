@@ -1,5 +1,5 @@
 // Cast and CastLike. Between the types expressions compute with they are element-wise operators like any other; from
-// and to the smaller types (8-bit and 4-bit floats, packed integers) there is a kernel of their own.
+// and to the smaller types (8-bit and 4-bit floats, integers below a byte) there is a kernel of their own.
 #include "kernels/cast_small.h"
 #include "kernels/minifloat.h"
 #include "ops/elementwise.h"
@@ -70,7 +70,7 @@ void run(HostContext& ctx) {
 
 void register_cast(OpRegistry& r) {
   r.add({"Cast", "", 1, 1, 1, 1, infer, lower, expr, run});
-  r.add({"CastLike", "", 2, 2, 1, 1, infer, lower, expr, run});
+  r.add({"CastLike", "", 2, 2, 1, 1, infer, lower, expr, run}).like_first = true;
 }
 
 }  // namespace ingot

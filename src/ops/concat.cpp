@@ -59,6 +59,6 @@ void lower(LowerContext& ctx) {
 
 }  // namespace
 
-void register_concat(OpRegistry& r) { r.add({"Concat", "", 1, -1, 1, 1, infer, lower}); }
+void register_concat(OpRegistry& r) { r.add({"Concat", "", 1, -1, 1, 1, infer, lower}).movement = Movement::kSome; }
 
 }  // namespace ingot

@@ -208,9 +208,9 @@ void run_scan(HostContext& ctx) {
 }  // namespace
 
 void register_control_flow(OpRegistry& r) {
-  r.add(host_op("If", 1, -1, -1, infer_if, run_if));
-  r.add(host_op("Loop", 0, -1, -1, infer_loop, run_loop));
-  r.add(host_op("Scan", 1, -1, -1, infer_scan, run_scan));
+  r.add(host_op("If", 1, -1, -1, infer_if, run_if)).control_flow = true;
+  r.add(host_op("Loop", 0, -1, -1, infer_loop, run_loop)).control_flow = true;
+  r.add(host_op("Scan", 1, -1, -1, infer_scan, run_scan)).control_flow = true;
 }
 
 }  // namespace ingot

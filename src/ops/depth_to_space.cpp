@@ -70,8 +70,8 @@ void lower_space_to_depth(LowerContext& ctx) {
 }  // namespace
 
 void register_depth_to_space(OpRegistry& r) {
-  r.add({"DepthToSpace", "", 1, 1, 1, 1, infer_depth_to_space, lower_depth_to_space});
-  r.add({"SpaceToDepth", "", 1, 1, 1, 1, infer_space_to_depth, lower_space_to_depth});
+  r.add({"DepthToSpace", "", 1, 1, 1, 1, infer_depth_to_space, lower_depth_to_space}).movement = Movement::kAll;
+  r.add({"SpaceToDepth", "", 1, 1, 1, 1, infer_space_to_depth, lower_space_to_depth}).movement = Movement::kAll;
 }
 
 }  // namespace ingot

@@ -7,7 +7,8 @@
 namespace ingot {
 
 // The expression of an element-wise node. x_i is the node's input i; an absent input has type Undefined and is never
-// read. No results: these types have no expression (Cast from or to 8-bit and smaller floats and packed integers).
+// read. No results: these types have no expression (Cast from or to 8-bit and smaller floats and integers below a
+// byte).
 Expr elementwise_expr(const Node&, const std::vector<DType>& input_types);
 
 // Result types from the expression, shapes by broadcasting all operands, integer values computed on dims.

@@ -15,24 +15,58 @@ struct Direct {
   const char* op;
   const char* row;
   int operands;
+  OpTraits traits = {};
 };
+constexpr OpTraits kCommutative = {.commutative = true}, kLikeFirst = {.like_first = true};
 constexpr Direct kDirect[] = {
-    {"Abs", "abs", 1},           {"Acos", "acos", 1},         {"Acosh", "acosh", 1},
-    {"Add", "add", 2},           {"And", "and", 2},           {"Asin", "asin", 1},
-    {"Asinh", "asinh", 1},       {"Atan", "atan", 1},         {"Atanh", "atanh", 1},
-    {"BitwiseAnd", "bitand", 2}, {"BitwiseNot", "bitnot", 1}, {"BitwiseOr", "bitor", 2},
-    {"BitwiseXor", "bitxor", 2}, {"Ceil", "ceil", 1},         {"Cos", "cos", 1},
-    {"Cosh", "cosh", 1},         {"Div", "div", 2},           {"Equal", "eq", 2},
-    {"Erf", "erf", 1},           {"Exp", "exp", 1},           {"Floor", "floor", 1},
-    {"Greater", "gt", 2},        {"GreaterOrEqual", "ge", 2}, {"HardSwish", "hardswish", 1},
-    {"IsNaN", "isnan", 1},       {"Less", "lt", 2},           {"LessOrEqual", "le", 2},
-    {"Log", "log", 1},           {"Mish", "mish", 1},         {"Mul", "mul", 2},
-    {"Neg", "neg", 1},           {"Not", "not", 1},           {"Or", "or", 2},
-    {"PRelu", "prelu", 2},       {"Reciprocal", "recip", 1},  {"Relu", "relu", 1},
-    {"Round", "round", 1},       {"Sigmoid", "sigmoid", 1},   {"Sign", "sign", 1},
-    {"Sin", "sin", 1},           {"Sinh", "sinh", 1},         {"Softplus", "softplus", 1},
-    {"Softsign", "softsign", 1}, {"Sqrt", "sqrt", 1},         {"Sub", "sub", 2},
-    {"Tan", "tan", 1},           {"Tanh", "tanh", 1},         {"Xor", "xor", 2},
+    {"Abs", "abs", 1},
+    {"Acos", "acos", 1},
+    {"Acosh", "acosh", 1},
+    {"Add", "add", 2, kCommutative},
+    {"And", "and", 2, kCommutative},
+    {"Asin", "asin", 1},
+    {"Asinh", "asinh", 1},
+    {"Atan", "atan", 1},
+    {"Atanh", "atanh", 1},
+    {"BitwiseAnd", "bitand", 2, kCommutative},
+    {"BitwiseNot", "bitnot", 1},
+    {"BitwiseOr", "bitor", 2, kCommutative},
+    {"BitwiseXor", "bitxor", 2, kCommutative},
+    {"Ceil", "ceil", 1},
+    {"Cos", "cos", 1},
+    {"Cosh", "cosh", 1},
+    {"Div", "div", 2},
+    {"Equal", "eq", 2, kCommutative},
+    {"Erf", "erf", 1},
+    {"Exp", "exp", 1},
+    {"Floor", "floor", 1},
+    {"Greater", "gt", 2},
+    {"GreaterOrEqual", "ge", 2},
+    {"HardSwish", "hardswish", 1},
+    {"IsNaN", "isnan", 1},
+    {"Less", "lt", 2},
+    {"LessOrEqual", "le", 2},
+    {"Log", "log", 1},
+    {"Mish", "mish", 1},
+    {"Mul", "mul", 2, kCommutative},
+    {"Neg", "neg", 1},
+    {"Not", "not", 1},
+    {"Or", "or", 2, kCommutative},
+    {"PRelu", "prelu", 2, kLikeFirst},
+    {"Reciprocal", "recip", 1},
+    {"Relu", "relu", 1},
+    {"Round", "round", 1},
+    {"Sigmoid", "sigmoid", 1},
+    {"Sign", "sign", 1},
+    {"Sin", "sin", 1},
+    {"Sinh", "sinh", 1},
+    {"Softplus", "softplus", 1},
+    {"Softsign", "softsign", 1},
+    {"Sqrt", "sqrt", 1},
+    {"Sub", "sub", 2},
+    {"Tan", "tan", 1},
+    {"Tanh", "tanh", 1},
+    {"Xor", "xor", 2, kCommutative},
 };
 
 Expr start(const Types& types) {
@@ -262,38 +296,37 @@ std::vector<DType> result_dtypes(const Node& node) {
 }
 
 void register_elementwise_table(OpRegistry& registry) {
-  auto add = [&](const char* op, int min_inputs, int max_inputs, auto* expr, auto* infer) {
+  auto add = [&](const char* op, int min_inputs, int max_inputs, auto* expr, OpTraits traits = {}) {
     registry.add({.name = op,
                   .domain = "",
                   .min_inputs = min_inputs,
                   .max_inputs = max_inputs,
-                  .infer = infer,
+                  .infer = traits.like_first ? infer_like_first : infer_elementwise,
                   .lower = lower_elementwise,
-                  .expr = expr});
+                  .expr = expr,
+                  .traits = traits});
   };
   for (const Direct& d : kDirect)
-    if (d.op != std::string("Equal"))
-      add(d.op, d.operands, d.operands, direct_expr,
-          d.op == std::string("PRelu") ? infer_like_first : infer_elementwise);
-  registry.add({"Equal", "", 2, 2, 1, 1, infer_equal, lower_elementwise, direct_expr, equal_strings});
+    if (d.op != std::string("Equal")) add(d.op, d.operands, d.operands, direct_expr, d.traits);
+  registry.add({"Equal", "", 2, 2, 1, 1, infer_equal, lower_elementwise, direct_expr, equal_strings, kCommutative});
   for (const char* op : {"Min", "Max", "Sum", "Mean"})
-    registry.add({op, "", 1, -1, 1, 1, infer_elementwise, lower_variadic, variadic_expr});
-  add("BitShift", 2, 2, shift_expr, infer_elementwise);
-  add("Celu", 1, 1, celu_expr, infer_elementwise);
-  add("Clip", 1, 3, clip_expr, infer_like_first);
-  add("Elu", 1, 1, elu_expr, infer_elementwise);
-  add("Gelu", 1, 1, gelu_expr, infer_elementwise);
-  add("HardSigmoid", 1, 1, hard_sigmoid_expr, infer_elementwise);
-  add("IsInf", 1, 1, is_inf_expr, infer_elementwise);
-  add("LeakyRelu", 1, 1, leaky_relu_expr, infer_elementwise);
-  add("Mod", 2, 2, mod_expr, infer_elementwise);
-  add("Pow", 2, 2, pow_expr, infer_elementwise);
-  add("Selu", 1, 1, selu_expr, infer_elementwise);
-  add("Shrink", 1, 1, shrink_expr, infer_elementwise);
-  add("SwiGLU", 2, 2, swiglu_expr, infer_like_first);
-  add("Swish", 1, 1, swish_expr, infer_elementwise);
-  add("ThresholdedRelu", 1, 1, thresholded_relu_expr, infer_elementwise);
-  add("Where", 3, 3, where_expr, infer_elementwise);
+    registry.add({op, "", 1, -1, 1, 1, infer_elementwise, lower_variadic, variadic_expr, nullptr, kCommutative});
+  add("BitShift", 2, 2, shift_expr);
+  add("Celu", 1, 1, celu_expr);
+  add("Clip", 1, 3, clip_expr, kLikeFirst);
+  add("Elu", 1, 1, elu_expr);
+  add("Gelu", 1, 1, gelu_expr);
+  add("HardSigmoid", 1, 1, hard_sigmoid_expr);
+  add("IsInf", 1, 1, is_inf_expr);
+  add("LeakyRelu", 1, 1, leaky_relu_expr);
+  add("Mod", 2, 2, mod_expr);
+  add("Pow", 2, 2, pow_expr);
+  add("Selu", 1, 1, selu_expr);
+  add("Shrink", 1, 1, shrink_expr);
+  add("SwiGLU", 2, 2, swiglu_expr, kLikeFirst);
+  add("Swish", 1, 1, swish_expr);
+  add("ThresholdedRelu", 1, 1, thresholded_relu_expr);
+  add("Where", 3, 3, where_expr);
   registry.add({.name = "Elementwise",
                 .domain = "ingot",
                 .min_inputs = 1,

@@ -71,8 +71,8 @@ void lower_tile(LowerContext& ctx) { emit_move(ctx, 0, 0, tiling(ctx.dims(0), ct
 }  // namespace
 
 void register_expand(OpRegistry& r) {
-  r.add({"Expand", "", 2, 2, 1, 1, infer_expand, lower_expand});
-  r.add({"Tile", "", 2, 2, 1, 1, infer_tile, lower_tile});
+  r.add({"Expand", "", 2, 2, 1, 1, infer_expand, lower_expand}).movement = Movement::kSome;
+  r.add({"Tile", "", 2, 2, 1, 1, infer_tile, lower_tile}).movement = Movement::kSome;
 }
 
 }  // namespace ingot

@@ -153,9 +153,9 @@ void lower_gather_nd(LowerContext& ctx) {
 }  // namespace
 
 void register_gather(OpRegistry& r) {
-  r.add({"Gather", "", 2, 2, 1, 1, infer_gather, lower_gather});
-  r.add({"GatherElements", "", 2, 2, 1, 1, infer_gather_elements, lower_gather_elements});
-  r.add({"GatherND", "", 2, 2, 1, 1, infer_gather_nd, lower_gather_nd});
+  r.add({"Gather", "", 2, 2, 1, 1, infer_gather, lower_gather}).movement = Movement::kSome;
+  r.add({"GatherElements", "", 2, 2, 1, 1, infer_gather_elements, lower_gather_elements}).movement = Movement::kSome;
+  r.add({"GatherND", "", 2, 2, 1, 1, infer_gather_nd, lower_gather_nd}).movement = Movement::kSome;
 }
 
 }  // namespace ingot

@@ -20,7 +20,8 @@ ConstantPtr with_dims(const ConstantPtr& c, std::vector<int64_t> dims) {
 }
 
 int64_t element_bytes(const Constant& c) {
-  if (bits(c.dtype) % 8 != 0) fail(ErrorKind::Unsupported, "elements of type {} are packed", name(c.dtype));
+  if (bits(c.dtype) % 8 != 0)
+    fail(ErrorKind::Unsupported, "elements of type {} are smaller than a byte", name(c.dtype));
   return bits(c.dtype) / 8;
 }
 

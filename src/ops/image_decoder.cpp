@@ -197,7 +197,7 @@ void unfilter(std::vector<uint8_t>& data, int64_t rows, int64_t row, int64_t ste
 Image read_png(ImageReader in) {
   in.seek(8);
   int64_t width = 0, height = 0, depth = 0, type = -1, interlaced = 0;
-  std::vector<uint8_t> packed, palette;
+  std::vector<uint8_t> compressed, palette;
   for (bool end = false; !end;) {
     const int64_t length = in.big(4);
     const auto tag = in.take(4);
@@ -210,7 +210,8 @@ Image read_png(ImageReader in) {
       interlaced = chunk.byte();
     } else if (name == "PLTE" || name == "IDAT") {
       const auto bytes = chunk.take(length);
-      (name == "PLTE" ? palette : packed).insert((name == "PLTE" ? palette : packed).end(), bytes.begin(), bytes.end());
+      (name == "PLTE" ? palette : compressed)
+          .insert((name == "PLTE" ? palette : compressed).end(), bytes.begin(), bytes.end());
     }
     end = name == "IEND";
   }
@@ -221,7 +222,7 @@ Image read_png(ImageReader in) {
   const int64_t channels = kChannels[type];
   Image out = sized_image(height, width, channels);
   const int64_t row = width * channels;
-  std::vector<uint8_t> data = Inflate(packed, static_cast<size_t>(height * (row + 1))).run();
+  std::vector<uint8_t> data = Inflate(compressed, static_cast<size_t>(height * (row + 1))).run();
   if (std::ssize(data) != height * (row + 1)) invalid_input("the image is truncated");
   unfilter(data, height, row, channels);
   for (int64_t y = 0; y < height; y++) std::copy_n(data.data() + y * (row + 1) + 1, row, out.pixels.data() + y * row);

@@ -15,7 +15,7 @@ namespace ingot {
 std::vector<int64_t> strides_of(const std::vector<int64_t>& dims);
 int64_t product_of(const std::vector<int64_t>& dims, size_t from = 0, size_t to = SIZE_MAX);
 
-// Bytes of an element that kernels can move; fails for strings and for types packed below a byte.
+// Bytes of an element that kernels can move; fails for strings and for types below a byte.
 int64_t element_bytes(const LowerContext&, DType);
 
 // dst[dst_offset + i . dst] = src[src_offset + i . src] for all i in dims; in elements.

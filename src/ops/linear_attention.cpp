@@ -1,4 +1,4 @@
-// LinearAttention: see kernels/linear_attention.h. Heads are packed into the last dim of Q, K and V, [B, T, heads
+// LinearAttention: see kernels/linear_attention.h. Heads are merged into the last dim of Q, K and V, [B, T, heads
 // size]; the state is [B, heads of K, size of K, size of V]. Half precision is computed in f32.
 #include "kernels/linear_attention.h"
 

@@ -150,6 +150,24 @@ class LowerContext {
 
 class HostContext;  // ops/host.h
 
+// What an operator does with the elements of its operands; each also does what those before it do.
+enum class Movement : uint8_t {
+  kNone,     // computes others
+  kChosen,   // results are elements of the operands: MaxPool
+  kSome,     // which ones, only their positions decide: Slice, Gather, Concat
+  kAll,      // the result has every element of the first operand once: Transpose, DepthToSpace
+  kInOrder,  // in the same order: Reshape
+};
+
+// Facts about an operator that passes, fusions and the quantizer ask for.
+struct OpTraits {
+  Movement movement = Movement::kNone;
+  bool commutative = false;   // its operands may stand in any order
+  bool like_first = false;    // element-wise, but the result has the shape of the first operand
+  bool random = false;        // other results each time it runs: neither folded nor merged
+  bool control_flow = false;  // runs graphs
+};
+
 struct OpDef {
   std::string name;
   std::string domain;                  // "" or "ingot"
@@ -164,6 +182,7 @@ struct OpDef {
   // nodes run between the planned parts of a graph, on whole values. An operator with both is planned where its
   // operands and results are tensors of numbers.
   void (*host)(HostContext&) = nullptr;
+  OpTraits traits = {};
   size_t source = 0;  // which of ingot_ops_registrars registered it
 };
 
@@ -175,7 +194,7 @@ extern "C" const char* const ingot_ops_registrar_symbols[];  // their linker sym
 class OpRegistry {
  public:
   static const OpRegistry& get();
-  void add(OpDef);
+  OpTraits& add(OpDef);  // its traits, to be set
   const OpDef* find(const std::string& op, const std::string& domain) const;
   const OpDef& need(const Node&) const;  // Unsupported error naming node and operator
   std::vector<const OpDef*> all() const;
@@ -184,6 +203,9 @@ class OpRegistry {
   size_t source_ = 0;
   std::unordered_map<std::string, OpDef> ops_;
 };
+
+// Of the node's operator; none hold for one that is not registered.
+const OpTraits& traits(const Node&);
 
 // Runs the operator's infer: checks operand counts, fills in the outputs. Names unknown dims after the output.
 std::vector<TensorInfo> infer_node(const Graph&, const Node&, const std::vector<TensorInfo>& known, bool at_run_time);

@@ -155,7 +155,7 @@ void lower_global_pool(LowerContext& ctx) {
 }  // namespace
 
 void register_pool(OpRegistry& r) {
-  r.add({"MaxPool", "", 1, 1, 1, 2, infer_window_pool, with_halves<lower_window_pool>});
+  r.add({"MaxPool", "", 1, 1, 1, 2, infer_window_pool, with_halves<lower_window_pool>}).movement = Movement::kChosen;
   r.add({"AveragePool", "", 1, 1, 1, 1, infer_window_pool, with_halves<lower_window_pool>});
   r.add({"LpPool", "", 1, 1, 1, 1, infer_window_pool, with_halves<lower_window_pool>});
   for (const char* op : {"GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"})

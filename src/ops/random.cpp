@@ -133,13 +133,13 @@ void lower_dropout(LowerContext& ctx) {
 }  // namespace
 
 void register_random(OpRegistry& r) {
-  r.add({"RandomNormal", "", 0, 0, 1, 1, infer_shaped, lower_random});
-  r.add({"RandomUniform", "", 0, 0, 1, 1, infer_shaped, lower_random});
-  r.add({"RandomNormalLike", "", 1, 1, 1, 1, infer_like, lower_random});
-  r.add({"RandomUniformLike", "", 1, 1, 1, 1, infer_like, lower_random});
-  r.add({"Bernoulli", "", 1, 1, 1, 1, infer_bernoulli, lower_random});
-  r.add({"Multinomial", "", 1, 1, 1, 1, infer_multinomial, lower_multinomial});
-  r.add({"Dropout", "", 1, 3, 1, 2, infer_dropout, lower_dropout});
+  r.add({"RandomNormal", "", 0, 0, 1, 1, infer_shaped, lower_random}).random = true;
+  r.add({"RandomUniform", "", 0, 0, 1, 1, infer_shaped, lower_random}).random = true;
+  r.add({"RandomNormalLike", "", 1, 1, 1, 1, infer_like, lower_random}).random = true;
+  r.add({"RandomUniformLike", "", 1, 1, 1, 1, infer_like, lower_random}).random = true;
+  r.add({"Bernoulli", "", 1, 1, 1, 1, infer_bernoulli, lower_random}).random = true;
+  r.add({"Multinomial", "", 1, 1, 1, 1, infer_multinomial, lower_multinomial}).random = true;
+  r.add({"Dropout", "", 1, 3, 1, 2, infer_dropout, lower_dropout}).random = true;
 }
 
 }  // namespace ingot

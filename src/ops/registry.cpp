@@ -11,10 +11,18 @@ const OpRegistry& OpRegistry::get() {
   return registry;
 }
 
-void OpRegistry::add(OpDef def) {
+OpTraits& OpRegistry::add(OpDef def) {
   def.source = source_;
   std::string key = def.domain + ":" + def.name;
-  if (!ops_.emplace(key, std::move(def)).second) fail(ErrorKind::Internal, "operator {} is registered twice", key);
+  const auto [it, added] = ops_.emplace(key, std::move(def));
+  if (!added) fail(ErrorKind::Internal, "operator {} is registered twice", key);
+  return it->second.traits;
+}
+
+const OpTraits& traits(const Node& node) {
+  static const OpTraits none;
+  const OpDef* def = OpRegistry::get().find(node.op, node.domain);
+  return def ? def->traits : none;
 }
 
 const OpDef* OpRegistry::find(const std::string& op, const std::string& domain) const {
@@ -32,6 +40,7 @@ const OpDef& OpRegistry::need(const Node& node) const {
 
 std::vector<const OpDef*> OpRegistry::all() const {
   std::vector<const OpDef*> out;
+  out.reserve(ops_.size());
   for (const auto& [key, def] : ops_) out.push_back(&def);
   return out;
 }

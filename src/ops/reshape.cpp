@@ -145,16 +145,17 @@ void run_identity(HostContext& ctx) { ctx.set(0, ctx.in(0)); }
 }  // namespace
 
 void register_reshape(OpRegistry& r) {
-  r.add({"Reshape", "", 2, 2, 1, 1, infer_reshape, lower_view});
-  r.add({"Flatten", "", 1, 1, 1, 1, infer_flatten, lower_view});
-  r.add({"Squeeze", "", 1, 2, 1, 1, infer_squeeze, lower_view});
-  r.add({"Unsqueeze", "", 2, 2, 1, 1, infer_unsqueeze, lower_view});
+  r.add({"Reshape", "", 2, 2, 1, 1, infer_reshape, lower_view}).movement = Movement::kInOrder;
+  r.add({"Flatten", "", 1, 1, 1, 1, infer_flatten, lower_view}).movement = Movement::kInOrder;
+  r.add({"Squeeze", "", 1, 2, 1, 1, infer_squeeze, lower_view}).movement = Movement::kInOrder;
+  r.add({"Unsqueeze", "", 2, 2, 1, 1, infer_unsqueeze, lower_view}).movement = Movement::kInOrder;
   r.add({.name = "Identity",
          .min_inputs = 1,
          .max_inputs = 1,
          .infer = infer_identity,
          .lower = lower_view,
-         .host = run_identity});
+         .host = run_identity})
+      .movement = Movement::kInOrder;
 }
 
 }  // namespace ingot

@@ -12,8 +12,8 @@ void infer_pooled(InferContext& ctx, int64_t columns, int64_t height, int64_t wi
   const Shape &in = ctx.shape(0), &rois = ctx.shape(1);
   ctx.require(in.size() == 4, "the input must have rank 4, it has shape {}", str(in));
   ctx.require(rois.size() == 2 && (!rois[1].is_const() || rois[1].is(columns)),
-              "rois have shape {}, expected [regions, {}]", str(rois), columns);
-  ctx.require(height > 0 && width > 0, "the output of a region would be {} x {}", height, width);
+              "rois have shape {}, expected [rois, {}]", str(rois), columns);
+  ctx.require(height > 0 && width > 0, "the output of a roi would be {} x {}", height, width);
   ctx.require(!in[2].is(0) && !in[3].is(0), "the input {} has no pixels", str(in));
   ctx.set_shape(0, {rois[0], in[1], height, width});
 }

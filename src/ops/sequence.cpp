@@ -158,7 +158,7 @@ void register_sequence(OpRegistry& r) {
   r.add(host_op("SequenceLength", 1, 1, 1, infer_length, run_length));
   r.add(host_op("SplitToSequence", 1, 2, 1, infer_same_sequence, run_split));
   r.add(host_op("ConcatFromSequence", 1, 1, 1, infer_element, run_concat));
-  r.add(host_op("SequenceMap", 1, -1, -1, infer_map, run_map));
+  r.add(host_op("SequenceMap", 1, -1, -1, infer_map, run_map)).control_flow = true;
   r.add(host_op("Optional", 0, 1, 1, infer_optional, run_optional));
   r.add(host_op("OptionalHasElement", 0, 1, 1, infer_has, run_has));
   r.add(host_op("OptionalGetElement", 1, 1, 1, infer_get, run_get));

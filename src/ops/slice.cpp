@@ -136,6 +136,6 @@ void lower(LowerContext& ctx) {
 
 }  // namespace
 
-void register_slice(OpRegistry& r) { r.add({"Slice", "", 3, 5, 1, 1, infer, lower}); }
+void register_slice(OpRegistry& r) { r.add({"Slice", "", 3, 5, 1, 1, infer, lower}).movement = Movement::kSome; }
 
 }  // namespace ingot

@@ -79,6 +79,6 @@ void lower(LowerContext& ctx) {
 
 }  // namespace
 
-void register_split(OpRegistry& r) { r.add({"Split", "", 1, 2, 1, -1, infer, lower}); }
+void register_split(OpRegistry& r) { r.add({"Split", "", 1, 2, 1, -1, infer, lower}).movement = Movement::kSome; }
 
 }  // namespace ingot

@@ -49,6 +49,6 @@ void lower(LowerContext& ctx) {
 
 }  // namespace
 
-void register_transpose(OpRegistry& r) { r.add({"Transpose", "", 1, 1, 1, 1, infer, lower}); }
+void register_transpose(OpRegistry& r) { r.add({"Transpose", "", 1, 1, 1, 1, infer, lower}).movement = Movement::kAll; }
 
 }  // namespace ingot

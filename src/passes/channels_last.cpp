@@ -1,7 +1,7 @@
 // Convolution networks in NHWC.
 //
-// Nodes that can work in either layout (convolutions, pooling, element-wise nodes, Concat, ...) form regions: two of
-// them belong together when one reads the other's result. A region with a convolution in it moves to NHWC as a whole,
+// Nodes that can work in either layout (convolutions, pooling, element-wise nodes, Concat, ...) form islands: two of
+// them belong together when one reads the other's result. An island with a convolution in it moves to NHWC as a whole,
 // attributes and constant operands permuted; transposes stand where its values enter and leave, and nowhere inside.
 // What cannot move (Reshape, MatMul) keeps NCHW. simplify() then removes the border transposes that
 // meet others or move only axes of size 1.
@@ -22,9 +22,9 @@ namespace {
 using Handle = Editor::Handle;
 
 // Disjoint sets of nodes; a set is wanted when one of its nodes is.
-class Regions {
+class Islands {
  public:
-  explicit Regions(Handle count) : parent_(static_cast<size_t>(count)), wanted_(static_cast<size_t>(count)) {
+  explicit Islands(Handle count) : parent_(static_cast<size_t>(count)), wanted_(static_cast<size_t>(count)) {
     std::iota(parent_.begin(), parent_.end(), 0);
   }
   void join(Handle a, Handle b) {
@@ -50,14 +50,14 @@ class Regions {
 
 class Mover {
  public:
-  explicit Mover(Editor& e) : e_(e), regions_(e.size()) {}
+  explicit Mover(Editor& e) : e_(e), islands_(e.size()) {}
 
   void run() {
     const Handle count = e_.size();
     for (Handle h = 0; h < count; h++) moves_.push_back(layout_move(e_, e_.node(h)));
     for (Handle h = 0; h < count; h++) connect(h);
     for (Handle h = 0; h < count; h++)
-      if (move_of(h) && regions_.wanted(h)) move(h);
+      if (move_of(h) && islands_.wanted(h)) move(h);
     for (const Border& b : borders_) leave(b);
   }
 
@@ -73,11 +73,11 @@ class Mover {
   void connect(Handle h) {
     const auto& m = move_of(h);
     if (!m) return;
-    if (m->wants) regions_.want(h);
+    if (m->wants) islands_.want(h);
     for (size_t i : m->operands) {
       Handle p = e_.producer(e_.node(h).inputs[i]);
       if (p != Editor::kNone && move_of(p) && move_of(p)->results_move && move_of(p)->rank == m->rank)
-        regions_.join(p, h);
+        islands_.join(p, h);
     }
   }
 
@@ -141,7 +141,7 @@ class Mover {
   }
 
   Editor& e_;
-  Regions regions_;
+  Islands islands_;
   std::vector<std::optional<LayoutMove>> moves_;
   std::map<std::pair<TensorId, size_t>, TensorId> moved_;
   std::vector<Border> borders_;

@@ -1,8 +1,6 @@
 #include "passes/constants.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 
 namespace ingot {
 namespace {
@@ -103,19 +101,6 @@ ConstantPtr filled(float value, std::vector<int64_t> dims) {
   return make_constant(DType::F32, std::move(dims), std::vector<float>(static_cast<size_t>(n), value));
 }
 
-bool equal_content(const Constant& a, const Constant& b, size_t limit) {
-  if (a.dtype != b.dtype || a.dims != b.dims || a.bytes.size() != b.bytes.size()) return false;
-  if (a.dtype == DType::String) return a.strings == b.strings;
-  if (a.bytes.data() == b.bytes.data()) return true;
-  return a.bytes.size() <= limit && std::memcmp(a.bytes.data(), b.bytes.data(), a.bytes.size()) == 0;
-}
-
-bool is_random(const Node& n) {
-  static constexpr std::array kRandom = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike",
-                                         "Multinomial",  "Bernoulli",     "Dropout"};
-  return std::find(kRandom.begin(), kRandom.end(), n.op) != kRandom.end();
-}
-
 bool is_f32(const TensorInfo& info) { return info.dtype == DType::F32; }
 
 bool same_shape(const Shape& a, const Shape& b) { return std::equal(a.begin(), a.end(), b.begin(), b.end()); }
@@ -127,15 +112,6 @@ Shape padded_shape(const Shape& s, size_t rank) {
   Shape out(rank > s.size() ? rank - s.size() : 0, Dim(1));
   out.insert(out.end(), s.begin(), s.end());
   return out;
-}
-
-bool broadcasts_to(const Shape& from, const Shape& to) {
-  if (from.size() > to.size()) return false;
-  for (size_t i = 0; i < from.size(); i++) {
-    const Dim& d = from[from.size() - 1 - i];
-    if (!d.is(1) && !(d == to[to.size() - 1 - i])) return false;
-  }
-  return true;
 }
 
 }  // namespace ingot

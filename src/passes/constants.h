@@ -20,11 +20,6 @@ ConstantPtr reshaped(const ConstantPtr& c, std::vector<int64_t> dims);
 ConstantPtr transposed(const ConstantPtr& c, const std::vector<int64_t>& perm);
 // A scalar or a tensor filled with one F32 value.
 ConstantPtr filled(float value, std::vector<int64_t> dims = {});
-// Same type, dims and bytes. Looks at no more than `limit` bytes: larger constants are equal only when shared.
-bool equal_content(const Constant& a, const Constant& b, size_t limit = 4096);
-
-// Does the node give other results each time it runs? Such nodes are neither folded nor merged.
-bool is_random(const Node&);
 
 bool is_f32(const TensorInfo&);
 // Provably the same shape.
@@ -32,7 +27,5 @@ bool same_shape(const TensorInfo& a, const TensorInfo& b);
 bool same_shape(const Shape& a, const Shape& b);
 // A shape of rank `rank`, ones in front.
 Shape padded_shape(const Shape&, size_t rank);
-// Broadcasting `from` gives exactly `to` (and `from` may be smaller): every dim of `from` is 1 or provably equal.
-bool broadcasts_to(const Shape& from, const Shape& to);
 
 }  // namespace ingot

@@ -3,7 +3,7 @@
 
 #include "passes/constants.h"
 #include "passes/passes.h"
-#include "passes/quantization.h"
+#include "passes/qdq.h"
 
 namespace ingot {
 namespace {
@@ -13,7 +13,7 @@ using Handle = Editor::Handle;
 // Nodes around one QuantizeLinear or DequantizeLinear.
 class Expansion {
  public:
-  Expansion(Editor& e, Handle h, const Quantizer& q) : e_(e), node_(e.node(h)), q_(q) {}
+  Expansion(Editor& e, Handle h, const QdqNode& q) : e_(e), node_(e.node(h)), q_(q) {}
 
   // f32( x - z ) * s
   TensorId dequantized() {
@@ -47,7 +47,7 @@ class Expansion {
 
   // A scale or zero point as a tensor that broadcasts to x.
   TensorId parameter(TensorId t) {
-    const bool one = q_.axis == Quantizer::kPerTensor;
+    const bool one = q_.axis == QdqNode::kPerTensor;
     if (!e_.is_constant(t)) return t;
     std::vector<int64_t> dims;
     if (!one) {
@@ -110,7 +110,7 @@ class Expansion {
 
   Editor& e_;
   const Node node_;
-  const Quantizer q_;
+  const QdqNode q_;
 };
 
 }  // namespace
@@ -119,7 +119,7 @@ void expand_quantization(Graph& graph) {
   Editor e(graph);
   const Handle count = e.size();
   for (Handle h = 0; h < count; h++) {
-    const auto q = read_quantizer(e, e.node(h));
+    const auto q = read_qdq(e, e.node(h));
     if (!q) continue;
     const bool quantizes = e.node(h).is("QuantizeLinear");
     Expansion expansion(e, h, *q);

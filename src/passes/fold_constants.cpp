@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <array>
 
+#include "ops/op.h"
 #include "passes/constants.h"
 #include "passes/passes.h"
-#include "planner/evaluate.h"
+#include "runtime/evaluate.h"
 
 namespace ingot {
 namespace {
@@ -15,11 +15,7 @@ constexpr int64_t kMaxGrowth = 8;         // above, a result may be this much la
 constexpr int64_t kNarrowElements = 1024;  // weights from here on are kept narrow
 
 // Control flow is not a value. Quantized weights are multiplied only once they are packed.
-bool may_fold(const Node& n) {
-  static constexpr std::array kNever = {"If", "Loop", "Scan", "SequenceMap"};
-  return !is_random(n) && n.get_int("quantized", 0) == 0 &&
-         std::find(kNever.begin(), kNever.end(), n.op) == kNever.end();
-}
+bool may_fold(const Node& n) { return !traits(n).random && !traits(n).control_flow && n.get_int("quantized", 0) == 0; }
 
 // Does node n use operand t, widened from `filter`, in a way that lets it stay narrow? A convolution takes a
 // BatchNormalization into its weights first.

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "ops/op.h"
 #include "passes/constants.h"
 #include "passes/editor.h"
 #include "passes/passes.h"
@@ -64,7 +65,7 @@ void merge_common(Graph& graph) {
   std::unordered_map<std::string, Editor::Handle> seen;
   for (Editor::Handle h = 0, end = e.size(); h < end; h++) {
     const Node& n = e.node(h);
-    if (is_random(n)) continue;
+    if (traits(n).random) continue;
     auto [it, fresh] = seen.emplace(node_key(n), h);
     if (fresh) continue;
     const Node& first = e.node(it->second);

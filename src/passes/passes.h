@@ -61,7 +61,7 @@ void hoist_reshape(Graph&);
 // f(Squeeze(Conv(x))) -> Squeeze(f(Conv(x))), so that f can be computed by the convolution.
 void sink_squeeze(Graph&);
 
-// Convolution networks in NHWC. Precondition: simplify, fold_batch_norm. Transposes stay at the borders of each region
+// Convolution networks in NHWC. Precondition: simplify, fold_batch_norm. Transposes stay at the borders of each island
 // of nodes that can work in either layout.
 void channels_last(Graph&);
 

@@ -46,12 +46,7 @@ bool is_elementwise(const Node& n) {
   return def && def->expr;
 }
 
-bool broadcasts_all(const Node& n) {
-  if (!is_elementwise(n)) return false;
-  for (const char* op : {"Clip", "PRelu", "SwiGLU", "CastLike"})
-    if (n.is(op)) return false;
-  return true;
-}
+bool broadcasts_all(const Node& n) { return is_elementwise(n) && !traits(n).like_first; }
 
 void simplify(Graph& graph) {
   Editor e(graph);

@@ -1,10 +1,10 @@
 // Quantized tensors stay quantized: what only moves elements, or picks the largest, is done before DequantizeLinear and
 // so on the integers; a QuantizeLinear that undoes a DequantizeLinear is nothing.
 #include <algorithm>
-#include <array>
 
+#include "ops/op.h"
 #include "passes/constants.h"
-#include "passes/quantization.h"
+#include "passes/qdq.h"
 #include "passes/simplify.h"
 
 namespace ingot {
@@ -15,21 +15,20 @@ using Handle = Editor::Handle;
 // QuantizeLinear(DequantizeLinear(x, s, z), s, z) -> x
 bool undone(Editor& e, Handle h) {
   const Node& n = e.node(h);
-  const auto outer = read_quantizer(e, n);
+  const auto outer = read_qdq(e, n);
   if (!outer) return false;
   const auto inner = read_dequantized(e, outer->x);
-  if (!inner || !same_quantizer(e, *inner, *outer) || e.info(inner->x).dtype != e.info(n.outputs[0]).dtype)
-    return false;
+  if (!inner || !same_qdq(e, *inner, *outer) || e.info(inner->x).dtype != e.info(n.outputs[0]).dtype) return false;
   return e.replace_uses(n.outputs[0], inner->x);
 }
 
 // node(..., x, ...) in place of node h, which had dequantized operands, and a DequantizeLinear after it, along `axis`.
-void sink(Editor& e, Handle h, const Quantizer& q, std::vector<TensorId> inputs, int64_t axis = Quantizer::kPerTensor) {
+void sink(Editor& e, Handle h, const QdqNode& q, std::vector<TensorId> inputs, int64_t axis = QdqNode::kPerTensor) {
   const Node n = e.node(h);
   const TensorId y = e.emit(n, n.op, std::move(inputs), n.attrs, e.info(q.x).dtype, e.info(n.outputs[0]).shape);
   Node after{.op = "DequantizeLinear", .inputs = {y, q.scale}};
   if (q.zero != kNoTensor) after.inputs.push_back(q.zero);
-  if (axis != Quantizer::kPerTensor) after.attrs["axis"] = axis;
+  if (axis != QdqNode::kPerTensor) after.attrs["axis"] = axis;
   e.replace(h, std::move(after));
 }
 
@@ -38,7 +37,7 @@ bool moves(Editor& e, Handle h) {
   const Node& n = e.node(h);
   if (n.outputs.size() != 1) return false;
   const auto q = read_dequantized(e, n.inputs[0]);
-  if (!q || q->axis != Quantizer::kPerTensor) return false;
+  if (!q || q->axis != QdqNode::kPerTensor) return false;
   if (n.is("MaxPool") && bits(e.info(q->x).dtype) != 8) return false;
   std::vector<TensorId> inputs = n.inputs;
   inputs[0] = q->x;
@@ -51,7 +50,7 @@ bool transposed_axis(Editor& e, Handle h) {
   const Node& n = e.node(h);
   const auto q = read_dequantized(e, n.inputs[0]);
   const std::vector<int64_t> perm = transpose_perm(e, n);
-  if (!q || q->axis == Quantizer::kPerTensor || perm.empty()) return false;
+  if (!q || q->axis == QdqNode::kPerTensor || perm.empty()) return false;
   const auto at = std::find(perm.begin(), perm.end(), q->axis) - perm.begin();
   sink(e, h, *q, {q->x}, at);
   return true;
@@ -59,20 +58,18 @@ bool transposed_axis(Editor& e, Handle h) {
 
 // The node that makes t, where it moves all elements of its first operand and nobody else reads t.
 const Node* mover(const Editor& e, TensorId t) {
-  static constexpr std::array kMoves = {"Reshape", "Transpose",    "Squeeze",     "Unsqueeze",
-                                        "Flatten", "DepthToSpace", "SpaceToDepth"};
   const Node* f = e.maker(t);
-  if (!f || !f->domain.empty() || !e.single_use(t) || !e.info(f->inputs[0]).shape) return nullptr;
-  return std::find(kMoves.begin(), kMoves.end(), f->op) == kMoves.end() ? nullptr : f;
+  if (!f || traits(*f).movement < Movement::kAll || !e.single_use(t) || !e.info(f->inputs[0]).shape) return nullptr;
+  return f;
 }
 
 // QuantizeLinear(f(x)) -> f(QuantizeLinear(x)) for f that moves all elements of its first operand: bytes are moved, and
 // quantizing meets what made x.
 bool quantized_before(Editor& e, Handle h) {
   const Node n = e.node(h);
-  const auto q = read_quantizer(e, n);
+  const auto q = read_qdq(e, n);
   const Node* f = q ? mover(e, q->x) : nullptr;
-  if (!f || q->axis != Quantizer::kPerTensor) return false;
+  if (!f || q->axis != QdqNode::kPerTensor) return false;
   Node moved = *f;
   std::vector<TensorId> inputs = n.inputs;
   inputs[0] = moved.inputs[0];
@@ -110,12 +107,12 @@ bool dynamically_quantized_before(Editor& e, Handle h) {
 bool concat(Editor& e, Handle h) {
   const Node& n = e.node(h);
   std::vector<TensorId> inputs;
-  std::optional<Quantizer> first;
+  std::optional<QdqNode> first;
   for (TensorId t : n.inputs) {
     const auto q = read_dequantized(e, t);
-    if (!q || q->axis != Quantizer::kPerTensor) return false;
+    if (!q || q->axis != QdqNode::kPerTensor) return false;
     if (!first) first = q;
-    if (!same_quantizer(e, *first, *q) || e.info(q->x).dtype != e.info(first->x).dtype) return false;
+    if (!same_qdq(e, *first, *q) || e.info(q->x).dtype != e.info(first->x).dtype) return false;
     inputs.push_back(q->x);
   }
   if (!first) return false;

@@ -329,7 +329,8 @@ bool pack_integers(Graph& g, const Target& target, PackedMemory& memory) {
   }
   std::vector<IntegerJob*> list;
   for (auto& [key, job] : jobs) list.push_back(&job);
-  share_out(list.size(), 2, [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices, list[i]->form, target.lanes); });
+  share_out(list.size(), 2,
+            [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices, list[i]->form, target.lanes); });
   for (auto& [key, job] : jobs) {
     const TensorId t = add_packed(g, key.first, job.packed.bytes, memory);
     for (size_t i : job.nodes) set_packed(g, g.nodes[i], t, job.packed.form);

@@ -4,8 +4,7 @@
 #include <climits>
 #include <set>
 
-#include "kernels/interpreter.h"
-#include "runtime/specialised.h"
+#include "planner/program.h"
 
 namespace ingot {
 namespace {

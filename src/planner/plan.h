@@ -10,7 +10,7 @@
 #include "graph/graph.h"
 #include "kernels/abi.h"
 #include "ops/op.h"
-#include "runtime/session.h"
+#include "planner/specialised.h"
 
 namespace ingot {
 
@@ -25,9 +25,6 @@ struct Location {
 inline KernelFn native(const Kernel& kernel, const Target& target) {
   return kernel.native[static_cast<size_t>(target.build)];
 }
-
-// An expression for the native kernels of the target; the program owns what it points to.
-std::shared_ptr<const ExprProgram> make_program(const Expr&, const Target&);
 
 struct PlannedStep {
   Step step;

@@ -1,9 +1,9 @@
+#include "planner/program.h"
+
 #include <bit>
 
 #include "base/error.h"
-#include "graph/expr.h"
 #include "kernels/ewise_ops.h"
-#include "kernels/interpreter.h"
 #include "planner/plan.h"
 
 namespace ingot {

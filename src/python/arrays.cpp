@@ -76,7 +76,7 @@ const std::array<int, kExtensions>& extension_numbers() {
   return numbers;
 }
 
-std::vector<uint8_t> pack(const uint8_t* from, int64_t elements, int width) {
+std::vector<uint8_t> join_bits(const uint8_t* from, int64_t elements, int width) {
   const int per_byte = 8 / width, mask = (1 << width) - 1;
   std::vector<uint8_t> out(static_cast<size_t>((elements + per_byte - 1) / per_byte) + 1);
   for (int64_t i = 0; i < elements; i++)
@@ -124,10 +124,10 @@ nb::object read_numpy(PyArrayObject* array, const std::string& name, TensorView&
   view.dims.assign(PyArray_DIMS(array), PyArray_DIMS(array) + PyArray_NDIM(array));
   view.data = PyArray_DATA(array);
   if (bits(view.dtype) < 8) {
-    auto* packed =
-        new std::vector<uint8_t>(pack(static_cast<const uint8_t*>(view.data), PyArray_SIZE(array), bits(view.dtype)));
-    keep = nb::capsule(packed, [](void* p) noexcept { delete static_cast<std::vector<uint8_t>*>(p); });
-    view.data = packed->data();
+    auto* joined = new std::vector<uint8_t>(
+        join_bits(static_cast<const uint8_t*>(view.data), PyArray_SIZE(array), bits(view.dtype)));
+    keep = nb::capsule(joined, [](void* p) noexcept { delete static_cast<std::vector<uint8_t>*>(p); });
+    view.data = joined->data();
   }
   return keep;
 }

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "loader/ir_dim.h"
+#include "ir/dim.h"
 #include "loader/onnx_constant.h"
 #include "python/options.h"
 #include "writer/onnx_graph.h"

@@ -3,9 +3,9 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include "base/target.h"
 #include "codegen/codegen.h"
 #include "compiler/cache.h"
-#include "base/target.h"
 
 namespace ingot::python {
 namespace nb = nanobind;

@@ -2,11 +2,10 @@
 
 #include <nanobind/stl/string.h>
 
-#include <filesystem>
 #include <map>
 
 #include "base/error.h"
-#include "expansions/expand.h"
+#include "emitter/ir_folder.h"
 #include "passes/autocast.h"
 #include "python/exchange.h"
 
@@ -69,8 +68,7 @@ std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOpt
       self->inputs_ = self->library_->inputs();
       self->outputs_ = self->library_->outputs();
     } else {
-      self->graph_ = load_model(path, options);
-      if (!std::filesystem::is_directory(path)) optimise(*self->graph_, options, &self->report_);
+      self->graph_ = prepare_model(path, options, &self->report_);
     }
   }
   self->read_ports();
@@ -86,9 +84,7 @@ std::unique_ptr<PyGraph> PyGraph::adopt(std::shared_ptr<Graph> graph, const Comp
   self->graph_ = std::move(graph);
   {
     nb::gil_scoped_release unlocked;
-    fix_shapes(*self->graph_, options.shapes);
-    expand(*self->graph_);
-    optimise(*self->graph_, options, &self->report_);
+    prepare_graph(*self->graph_, options, &self->report_);
   }
   self->read_ports();
   return self;
@@ -321,7 +317,7 @@ std::vector<NodeInfo> PyGraph::nodes() const {
   for (const Node& node : g.nodes) {
     NodeInfo info;
     info.name = node.name;
-    info.op = node.domain.empty() ? node.op : node.domain + "." + node.op;
+    info.op = node.qualified_op();
     info.inputs = names(node.inputs);
     info.outputs = names(node.outputs);
     info.origins = node.origins;

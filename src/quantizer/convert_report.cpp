@@ -17,8 +17,6 @@ using Handle = Editor::Handle;
 
 constexpr std::array kIntegerOps = {"QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"};
 constexpr std::array kMarks = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"};
-constexpr std::array kRecurrent = {"LSTM", "GRU", "RNN"};
-constexpr std::array kOtherWork = {"Attention", "Einsum", "DeformConv"};
 
 template <class List>
 bool contains(const List& list, const std::string& op) {
@@ -56,10 +54,10 @@ class Describer {
   void node(const Node& n) {
     if (contains(kIntegerOps, n.op)) return add(n, n.op);
     if (is_product(n)) return product(n);
-    const bool recurrent = contains(kRecurrent, n.op);
+    const bool recurrent = is_recurrent(n);
     if (recurrent && (marked(n, 1) || marked(n, 2)))
       return add(n, "weight-only", "ONNX has no integer operator for it");
-    if (recurrent || contains(kOtherWork, n.op)) return skip(n, "its operands are not quantized");
+    if (is_work_in_f32(n)) return skip(n, "its operands are not quantized");
     if (n.is("Gather") && n.has_input(0) && e_.is_constant(n.inputs[0]) && is_byte(e_.info(n.inputs[0]).dtype))
       return add(n, "integer");
     if (!reads_marks(n)) return;

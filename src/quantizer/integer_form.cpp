@@ -8,7 +8,6 @@
 //   Q(Reshape(DQ(x))), one scale    -> Reshape(x)
 // An activation between product and Q is left out where the clipping of Q does the same.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "base/error.h"
@@ -23,9 +22,6 @@ namespace {
 
 using Handle = Editor::Handle;
 
-constexpr std::array kMoves = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity",
-                               "Slice",   "Split",     "Gather",  "MaxPool",   "Concat",  "Resize"};
-
 class IntegerForm {
  public:
   explicit IntegerForm(Graph& g) : e_(g) {}
@@ -37,7 +33,7 @@ class IntegerForm {
       if (!n.domain.empty()) continue;
       if (is_product(n))
         product(h);
-      else if (std::find(kMoves.begin(), kMoves.end(), n.op) != kMoves.end())
+      else if (keeps_scale(n))
         report_.changed += move(h);
     }
     e_.finish();
@@ -352,7 +348,6 @@ class IntegerForm {
 
   bool move(Handle h) {
     const Node n = e_.node(h);
-    if (n.is("Resize") && n.get_string("mode", "nearest") != "nearest") return false;
     const size_t data = n.is("Concat") ? n.inputs.size() : 1;
     std::optional<Quantized> first;
     Node moved = n;

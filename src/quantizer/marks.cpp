@@ -1,10 +1,10 @@
 #include "quantizer/marks.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 
 #include "base/error.h"
+#include "ops/op.h"
 #include "passes/constants.h"
 #include "passes/passes.h"
 #include "quantizer/form_parts.h"
@@ -15,13 +15,6 @@ namespace ingot {
 namespace {
 
 using Handle = Editor::Handle;
-
-constexpr std::array kRearranging = {"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"};
-
-template <class List>
-bool contains(const List& list, const std::string& op) {
-  return std::find(list.begin(), list.end(), op) != list.end();
-}
 
 // A constant that is read through DequantizeLinear without blocks; its scales and zero points are constant too.
 struct MarkedConstant {
@@ -61,7 +54,7 @@ class Settler {
   void run() {
     for (Handle h = 0; h < e_.size(); h++) {
       if (!e_.alive(h) || !e_.node(h).domain.empty() || !e_.node(h).has_input(0)) continue;
-      if (contains(kRearranging, e_.node(h).op)) rearrange(h);
+      if (e_.node(h).is("Transpose") || traits(e_.node(h)).movement == Movement::kInOrder) rearrange(h);
       if (e_.alive(h) && e_.node(h).is("Gather")) gather(h);
     }
     for (Handle h = 0; h < e_.size(); h++)

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/unique_names.h"
 #include "loader/schema.h"
+#include "ops/op.h"
 
 namespace ingot {
 namespace {
@@ -38,9 +39,6 @@ constexpr std::array kTaming = {"Sqrt",
                                 "Sign"};
 // Many numbers added up one after the other, or positions.
 constexpr std::array kExact = {"CumSum", "CumProd", "Range", "DFT", "STFT", "MelWeightMatrix"};
-// What only moves elements stays in the type they have.
-constexpr std::array kMoves = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Identity",      "Slice",
-                               "Split",   "Concat",    "Expand",  "Tile",      "Gather",  "GatherElements"};
 
 template <class List>
 bool contains(const List& list, const std::string& op) {
@@ -122,7 +120,8 @@ class Narrower {
     for (size_t i = 0; i < n.inputs.size(); i++)
       any |= is_float(n.inputs[i]) && formal(schema->operands, i)->takes(o_.to);
     if (!any) return fmt::format("takes no {} in opset {}", name(o_.to), o_.opset);
-    if (contains(kMoves, n.op) && moves_wide(n)) return "-";
+    // What only moves elements stays in the type they have.
+    if (traits(n).movement >= Movement::kSome && moves_wide(n)) return "-";
     return "";
   }
   bool moves_wide(const Node& n) const {

@@ -1,8 +1,19 @@
 #include "quantizer/products.h"
 
+#include "ops/op.h"
+
 namespace ingot {
 
-bool is_product(const Node& n) { return n.is("MatMul") || n.is("Gemm") || n.is("Conv") || n.is("ConvTranspose"); }
+bool is_recurrent(const Node& n) { return n.is("LSTM") || n.is("GRU") || n.is("RNN"); }
+
+bool is_work_in_f32(const Node& n) {
+  return is_recurrent(n) || n.is("Attention") || n.is("Einsum") || n.is("DeformConv");
+}
+
+bool keeps_scale(const Node& n) {
+  if (n.is("Resize")) return n.get_string("mode", "nearest") == "nearest";
+  return traits(n).movement != Movement::kNone;
+}
 
 bool has_bias(const Node& n) { return is_product(n) && !n.is("MatMul") && n.has_input(2); }
 

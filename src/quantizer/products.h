@@ -1,11 +1,14 @@
-// What the quantizer knows of the operators that multiply by weights.
+// What the quantizer knows of operators: those that multiply by weights, and those that keep elements as they are.
 #pragma once
-#include "graph/graph.h"
+#include "passes/qdq.h"
 
 namespace ingot {
 
-// MatMul, Gemm, Conv, ConvTranspose: the work that quantization is for.
-bool is_product(const Node&);
+bool is_recurrent(const Node&);
+// Work other than products, which stays in f32: recurrent networks, Attention, Einsum, DeformConv.
+bool is_work_in_f32(const Node&);
+// Its results are elements of its operands: one scale for all.
+bool keeps_scale(const Node&);
 // Operand 2 is a bias: one number for each output channel.
 bool has_bias(const Node&);
 // The axis of the weight (operand 1) along which output channels lie; absent where no axis does (a vector).

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "compiler/compiler.h"
-#include "expansions/expand.h"
+#include "emitter/ir_folder.h"
 #include "loader/onnx_loader.h"
 #include "quantizer/choose_facts.h"
 #include "quantizer/forms.h"
@@ -97,8 +97,7 @@ class ModelQuantizer {
       for (const std::string& s : form.stays) report_.notes.push_back(s);
     }
     if (format == QuantizedFormat::Ir) {
-      expand(quantized_);
-      optimise(quantized_, {});
+      prepare_graph(quantized_, {});
       save_ir(quantized_, output);
     } else {
       write_onnx(quantized_, output, {opsets_, o_.external_data, o_.opset});

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "compiler/compiler.h"
-#include "expansions/expand.h"
 
 namespace ingot {
 
@@ -25,9 +24,8 @@ Runner::Runner(const Graph& graph, const std::vector<std::string>& tensors) {
   }
   if (copy->outputs.empty()) return;
   remove_dead(*copy);
-  expand(*copy);
   CompileOptions options;
-  optimise(*copy, options);
+  prepare_graph(*copy, options);
   options.opt_level = 0;  // native kernels: compiling takes longer than the samples do
   session_ = make_session(copy, options, {});
 }

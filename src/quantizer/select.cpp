@@ -1,7 +1,6 @@
 #include "quantizer/select.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -13,37 +12,26 @@
 namespace ingot {
 namespace {
 
-enum class Kind {
-  Product,
-  Moves,    // its results are elements of its operands: one scale for all
-  Computes  // on numbers, cheaply
-};
-
 struct Candidate {
   const char* op;
-  Kind kind;
   bool by_default;
 };
-constexpr Candidate kCandidates[] = {
-    {"MatMul", Kind::Product, true},       {"Gemm", Kind::Product, true},
-    {"Conv", Kind::Product, true},         {"ConvTranspose", Kind::Product, true},
-    {"Gather", Kind::Moves, true},         {"Reshape", Kind::Moves, true},
-    {"Transpose", Kind::Moves, true},      {"Squeeze", Kind::Moves, true},
-    {"Unsqueeze", Kind::Moves, true},      {"Flatten", Kind::Moves, true},
-    {"Identity", Kind::Moves, true},       {"Slice", Kind::Moves, true},
-    {"Split", Kind::Moves, true},          {"Concat", Kind::Moves, true},
-    {"MaxPool", Kind::Moves, true},        {"DepthToSpace", Kind::Moves, true},
-    {"SpaceToDepth", Kind::Moves, true},   {"Resize", Kind::Moves, true},
-    {"Add", Kind::Computes, true},         {"Mul", Kind::Computes, true},
-    {"Relu", Kind::Computes, true},        {"Clip", Kind::Computes, true},
-    {"LeakyRelu", Kind::Computes, true},   {"Sigmoid", Kind::Computes, true},
-    {"AveragePool", Kind::Computes, true}, {"GlobalAveragePool", Kind::Computes, true},
-    {"Sub", Kind::Computes, false},        {"HardSigmoid", Kind::Computes, false},
-    {"HardSwish", Kind::Computes, false},  {"Tanh", Kind::Computes, false},
-    {"ReduceMean", Kind::Computes, false}, {"Softmax", Kind::Computes, false},
-};
-// Work that stays in fp32, and is worth telling.
-constexpr std::array kLeft = {"LSTM", "GRU", "RNN", "Attention", "Einsum", "DeformConv"};
+constexpr Candidate kCandidates[] = {{"MatMul", true},       {"Gemm", true},
+                                     {"Conv", true},         {"ConvTranspose", true},
+                                     {"Gather", true},       {"Reshape", true},
+                                     {"Transpose", true},    {"Squeeze", true},
+                                     {"Unsqueeze", true},    {"Flatten", true},
+                                     {"Identity", true},     {"Slice", true},
+                                     {"Split", true},        {"Concat", true},
+                                     {"MaxPool", true},      {"DepthToSpace", true},
+                                     {"SpaceToDepth", true}, {"Resize", true},
+                                     {"Add", true},          {"Mul", true},
+                                     {"Relu", true},         {"Clip", true},
+                                     {"LeakyRelu", true},    {"Sigmoid", true},
+                                     {"AveragePool", true},  {"GlobalAveragePool", true},
+                                     {"Sub", false},         {"HardSigmoid", false},
+                                     {"HardSwish", false},   {"Tanh", false},
+                                     {"ReduceMean", false},  {"Softmax", false}};
 constexpr int64_t kLeastTable = 4096;  // elements from which a table that rows are gathered from is worth it
 
 const Candidate* candidate(const std::string& op) {
@@ -117,7 +105,7 @@ class Selector {
     if (o_.op_types.empty() && !c.by_default && !named(o_.nodes)) return "operator type is quantized on request only";
     if (!n.has_input(0)) return "has no operand";
     if (info(n.inputs[0]).dtype != DType::F32) return fmt::format("works on {}", name(info(n.inputs[0]).dtype));
-    return c.kind == Kind::Product ? against_product(n) : against_other(n);
+    return is_product(n) ? against_product(n) : against_other(n);
   }
 
   std::string against_product(const Node& n) const {
@@ -169,12 +157,11 @@ class Selector {
   void consider(size_t i) {
     const Node& n = g_.nodes[i];
     const Candidate* c = n.domain.empty() ? candidate(n.op) : nullptr;
-    if (!c && std::find(kLeft.begin(), kLeft.end(), n.op) != kLeft.end())
-      out_.skipped.push_back({n.name, n.op, "operator is not quantized"});
+    if (!c && is_work_in_f32(n)) out_.skipped.push_back({n.name, n.op, "operator is not quantized"});
     if (!c) return;
     const std::string reason = reason_against(n, *c);
     chosen_[i] = reason.empty();
-    if (!reason.empty() && (c->kind == Kind::Product || contains(o_.op_types, n.op)))
+    if (!reason.empty() && (is_product(n) || contains(o_.op_types, n.op)))
       out_.skipped.push_back({n.name, n.op, reason});
   }
 
@@ -197,7 +184,7 @@ class Selector {
       const Node& n = g_.nodes[i];
       if (n.outputs.empty()) continue;
       result_[i] = n.outputs[0];
-      if (!chosen_[i] || owner_[i] >= 0 || candidate(n.op)->kind == Kind::Moves) continue;
+      if (!chosen_[i] || owner_[i] >= 0 || keeps_scale(n)) continue;
       if (n.is("MatMul")) extend(i, [&](const Node& next) { return adds_bias(next, result_[i]); });
       extend(i, [](const Node& next) { return next.is("Relu") || next.is("Clip"); });
     }
@@ -302,7 +289,7 @@ class Selector {
         // Other engines run a convolution in integers only if its result is one.
         const bool convolution = (n.is("Conv") || n.is("ConvTranspose")) && !readers(t).empty();
         if (read_in_integers(t) || trailing || convolution) out_.everywhere.push_back(t);
-        if (candidate(n.op)->kind == Kind::Moves)
+        if (keeps_scale(n))
           for (size_t k : s.operands) join(n.inputs[k], t);
       }
     }

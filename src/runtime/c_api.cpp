@@ -1,17 +1,17 @@
 // include/ingot/ingot.h for the model that is linked around this: the embedded graph, weights and kernels.
 #include <cstring>
-#include <new>
 #include <memory>
+#include <new>
 #include <string>
 
 #include "base/error.h"
 #include "ingot/ingot.h"
-#include "loader/ir_reader.h"
+#include "ir/reader.h"
+#include "planner/specialised.h"
 #include "runtime/c_values.h"
 #include "runtime/json.h"
 #include "runtime/output_memory.h"
 #include "runtime/session.h"
-#include "runtime/specialised.h"
 
 // Defined by the emitter. Default visibility: reached through the GOT, so that weights may be any distance away.
 extern "C" {

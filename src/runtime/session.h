@@ -10,20 +10,9 @@
 
 #include "graph/graph.h"
 #include "graph/value.h"
-#include "kernels/abi.h"
+#include "planner/specialised.h"
 
 namespace ingot {
-
-// A kernel compiled for some known parameters and one expression. It fits a step of the same kernel, expression and
-// structure whose known parameters are equal; any other step runs the native build of the kernel.
-struct SpecialisedKernel {
-  std::string kernel;
-  std::string expr;  // text, "" for none
-  std::vector<int64_t> params;
-  std::vector<uint8_t> known;  // one per param
-  size_t structure = 0;
-  KernelFn function = nullptr;
-};
 
 struct SessionOptions {
   int threads = 0;      // 0: INGOT_NUM_THREADS, affinity, cgroup quota, OMP_NUM_THREADS

@@ -155,10 +155,6 @@ class Pool {
     }
   }
 
- public:
-  int workers() const { return workers_; }
-
- private:
   static constexpr uint32_t kOpen = 1u << 31;
   Signal go_, job_;  // job_: kOpen, and the number of workers inside
   RangeFn fn_ = nullptr;

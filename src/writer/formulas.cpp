@@ -205,7 +205,7 @@ void resize_all_axes(Expander& e) {
   std::vector<TensorId> in = {e.in(kX), e.in_or_none(kRoi), e.in_or_none(kScales), e.in_or_none(kSizes)};
   std::map<std::string, Attribute> attrs = e.node.attrs;
   if (e.node.has("axes")) {
-    if (in[kRoi] != kNoTensor) e.fail(ErrorKind::Unsupported, "a region for some axes is not served");
+    if (in[kRoi] != kNoTensor) e.fail(ErrorKind::Unsupported, "a roi for some axes is not served");
     if (e.node.get_string("keep_aspect_ratio_policy", "stretch") != "stretch")
       e.fail(ErrorKind::Unsupported, "keep_aspect_ratio_policy is newer than the opset");
     std::vector<int64_t> places;

@@ -1,5 +1,5 @@
 // Bytes as graph.yaml, with a weights.bin of zeros: read, optimised and run.
-#include "loader/ir_reader.h"
+#include "ir/reader.h"
 #include "run_graph.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -140,8 +140,9 @@ void check(Shape s, Random& random) {
         sum += (number(a[static_cast<size_t>(m * s.k + k)], s.a_signed) - za) *
                (number(b[static_cast<size_t>(k * s.n + n)], s.b_signed) - zb);
       ASSERT_EQ(c[static_cast<size_t>(m * s.n + n)], static_cast<int32_t>(sum))
-          << "row " << m << " column " << n << " of " << s.m << "x" << s.n << "x" << s.k << " form " << s.form << s.packed
-          << " signed " << s.a_signed << s.b_signed << " zeros " << s.a_zero << s.b_zero << " values " << s.values;
+          << "row " << m << " column " << n << " of " << s.m << "x" << s.n << "x" << s.k << " form " << s.form
+          << s.packed << " signed " << s.a_signed << s.b_signed << " zeros " << s.a_zero << s.b_zero << " values "
+          << s.values;
     }
 }
 
@@ -178,7 +179,8 @@ TEST(GemmI8, Shapes) {
 
 TEST(GemmI8, LongSums) {
   Random random(3);
-  for (int64_t k : {767, 768, 1024, 3072, 4099, 20000}) each_form([&](I8Form form, bool packed) {
+  for (int64_t k : {767, 768, 1024, 3072, 4099, 20000})
+    each_form([&](I8Form form, bool packed) {
       for (Values values : {kUniform, kGaussian, kTop, kAdversarial})
         check({random.in(1, 20), random.in(1, 9), k, random.coin(), random.coin(), kOneZero,
                static_cast<I8Zero>(random.in(0, 2)), form, packed, values},

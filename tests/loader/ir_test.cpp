@@ -1,12 +1,13 @@
 // The Engine IR: what is written reads back the same, and what is wrong is refused with its line.
 #include <limits>
 
-#include "compiler/compiler.h"
+#include "emitter/ir_folder.h"
 #include "emitter/ir_text.h"
 #include "emitter/ir_writer.h"
 #include "graphs.h"
-#include "loader/ir_dim.h"
-#include "loader/ir_reader.h"
+#include "ir/dim.h"
+#include "ir/folder.h"
+#include "ir/reader.h"
 
 namespace ingot {
 namespace {

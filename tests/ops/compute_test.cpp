@@ -7,8 +7,8 @@
 #include <random>
 
 #include "ops/layout.h"
-#include "planner/evaluate.h"
 #include "planner/pack_weights.h"
+#include "runtime/evaluate.h"
 
 namespace ingot {
 namespace {

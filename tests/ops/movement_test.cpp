@@ -8,7 +8,7 @@
 #include <random>
 
 #include "ops/layout.h"
-#include "planner/evaluate.h"
+#include "runtime/evaluate.h"
 
 namespace ingot {
 namespace {

@@ -22,8 +22,8 @@ from ingot.exporter.granularity import with_granularity
 from ingot.exporter.naming import rename
 from ingot.exporter.report import ExportReport, Operation
 from ingot.exporter.sources import axes_of, example_of, from_state_dict, load, module_of
+from ingot.onnx_quantizer import convert, finish_export
 from ingot.progress import Progress
-from ingot.quantization import convert, finish_export
 from ingot.torch.translate import Interface, translate
 
 if TYPE_CHECKING:

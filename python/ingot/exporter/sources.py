@@ -102,7 +102,7 @@ def converted(model: nn.Module) -> nn.Module:
 
             return convert_to_reference_fx(work.eval())
         try:
-            from ingot.quantizing.training import converted_graph
+            from ingot.torch_quantizer.training import converted_graph
         except ImportError:
             raise UnsupportedError("a PT2E model that is not converted needs torchao", "pip install torchao") from None
         return converted_graph(work)

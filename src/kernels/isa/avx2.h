@@ -71,12 +71,14 @@ struct Ones {
   INGOT_CHAIN(INGOT_FIRST_WORD INGOT_NEXT_WORD(1) INGOT_NEXT_WORD(2), INGOT_WORD(0), INGOT_WORD(1), INGOT_WORD(2), one)
 // clang-format on
 template <int V>
-INGOT_INLINE void add_chain_in_assembly(Ints8 (&c)[2], const uint8_t* const (&a)[2], const Bytes32 (&w)[2][2], const Ones& one) {
+INGOT_INLINE void add_chain_in_assembly(Ints8 (&c)[2], const uint8_t* const (&a)[2], const Bytes32 (&w)[2][2],
+                                        const Ones& one) {
   Shorts16 x, y, s0, s1;
   INGOT_PAIR([one] "x"(one.value));
 }
 template <int V>
-INGOT_INLINE void add_chain_in_assembly(Ints8 (&c)[2], const uint8_t* const (&a)[3], const Bytes32 (&w)[3][2], const Ones& one) {
+INGOT_INLINE void add_chain_in_assembly(Ints8 (&c)[2], const uint8_t* const (&a)[3], const Bytes32 (&w)[3][2],
+                                        const Ones& one) {
   Shorts16 x, y, s0, s1;
   if constexpr (V < 3)
     INGOT_TRIPLE([one] "x"(one.value));

@@ -29,8 +29,9 @@ INGOT_INLINE Ints16 nearest_int(Floats16 x) {
 INGOT_INLINE Ints16 add_products_vnni(Ints16 acc, Bytes64 u, Bytes64 i) {
   using Char = char __attribute__((vector_size(64)));
   using Int = int __attribute__((vector_size(64)));
-  return __builtin_bit_cast(Ints16, __builtin_ia32_vpdpbusd512(__builtin_bit_cast(Int, acc), __builtin_bit_cast(Char, u),
-                                                               __builtin_bit_cast(Char, i)));
+  return __builtin_bit_cast(Ints16,
+                            __builtin_ia32_vpdpbusd512(__builtin_bit_cast(Int, acc), __builtin_bit_cast(Char, u),
+                                                       __builtin_bit_cast(Char, i)));
 }
 #endif
 

@@ -20,8 +20,8 @@ from ingot.exporter.capture import call_of, checked_axes, dim_names, enlarged
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ingot.quantizing.batches import Arguments, CallForm
-    from ingot.quantizing.config import DynamicAxes
+    from ingot.torch_quantizer.batches import Arguments, CallForm
+    from ingot.torch_quantizer.config import DynamicAxes
 
 aten = torch.ops.aten
 

@@ -1,4 +1,4 @@
-#include "runtime/specialised.h"
+#include "planner/specialised.h"
 
 #include <charconv>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "planner/evaluate.h"
+#include "runtime/evaluate.h"
 
 #include "base/error.h"
 #include "ops/op.h"

@@ -1,4 +1,4 @@
-#include "loader/ir_values.h"
+#include "ir/values.h"
 
 #include <charconv>
 #include <cstring>
@@ -154,8 +154,6 @@ Attribute ir_attribute(const IrTree& t) {
       t.fail("an attribute has no value");
   }
 }
-
-bool ir_inlines(DType dtype) { return putter(dtype) != nullptr; }
 
 ConstantPtr ir_inline_constant(const IrTree& values, DType dtype, std::vector<int64_t> dims) {
   values.expect(IrTree::List);

@@ -1,10 +1,10 @@
-// load_ir: an Engine IR folder, its weights mapped.
+#include "ir/folder.h"
+
 #include <filesystem>
 
 #include "base/error.h"
 #include "base/file.h"
-#include "compiler/compiler.h"
-#include "loader/ir_reader.h"
+#include "ir/reader.h"
 
 namespace ingot {
 namespace {

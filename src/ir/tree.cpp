@@ -1,4 +1,4 @@
-#include "loader/ir_tree.h"
+#include "ir/tree.h"
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>

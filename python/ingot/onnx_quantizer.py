@@ -14,7 +14,7 @@ from ingot.errors import InvalidInputError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ingot.quantizing import PreparedModel, QuantizedModel
+    from ingot.torch_quantizer import PreparedModel, QuantizedModel
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def convert(
     Of a module that prepare_qat() gave, after training: the 8-bit model.
     """
     if not isinstance(path, (str, os.PathLike)):
-        from ingot.quantizing import convert as convert_trained
+        from ingot.torch_quantizer import convert as convert_trained
 
         return convert_trained(path)
     if output is None:

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "loader/ir_tree.h"
+#include "ir/tree.h"
 
 namespace ingot {
 

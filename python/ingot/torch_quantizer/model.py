@@ -10,19 +10,19 @@ from torch import nn
 from torch.fx import GraphModule
 
 from ingot.errors import InvalidInputError, UnsupportedError
-from ingot.quantizing.annotate import excluded_modules
-from ingot.quantizing.config import PostTrainingQuantConfig
-from ingot.quantizing.dynamic import quantize_dynamic
-from ingot.quantizing.graphs import check_model, shared_copy
-from ingot.quantizing.report import graph_report, module_report
-from ingot.quantizing.static import quantize_static
+from ingot.torch_quantizer.annotate import excluded_modules
+from ingot.torch_quantizer.config import PostTrainingQuantConfig
+from ingot.torch_quantizer.dynamic import quantize_dynamic
+from ingot.torch_quantizer.graphs import check_model, shared_copy
+from ingot.torch_quantizer.report import graph_report, module_report
+from ingot.torch_quantizer.static import quantize_static
 
 if TYPE_CHECKING:
     import os
 
     from ingot.exporter import ExportReport, Torch2ONNXConfig
-    from ingot.quantization import QuantizationReport
-    from ingot.quantizing.batches import CallForm
+    from ingot.onnx_quantizer import QuantizationReport
+    from ingot.torch_quantizer.batches import CallForm
 
 
 class GraphCall(nn.Module):  # type: ignore[misc]
@@ -104,8 +104,8 @@ def quantize(
 
     calib, for static quantization: a DataLoader or any iterable of batches, or one batch (a tensor, a dict, a tuple of
     positional arguments). Batches are tensors, tuples, dicts, or these with labels, which are dropped (see
-    ingot.quantizing.batches). example_inputs, a tensor, tuple or dict, says which arguments the model is to have where
-    the batches do not; by default those of the first batch.
+    ingot.torch_quantizer.batches). example_inputs, a tensor, tuple or dict, says which arguments the model is to have
+    where the batches do not; by default those of the first batch.
     """
     config = PostTrainingQuantConfig() if config is None else config
     if not isinstance(config, PostTrainingQuantConfig):

@@ -19,8 +19,8 @@ from torch import nn
 from torch.fx import GraphModule, Node
 
 from ingot.errors import InvalidInputError, UnsupportedError
-from ingot.quantizing.config import PostTrainingQuantConfig, _Config
-from ingot.quantizing.graphs import modules_of
+from ingot.torch_quantizer.config import PostTrainingQuantConfig, _Config
+from ingot.torch_quantizer.graphs import modules_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-#include "matcher/region.h"
+#include "matcher/cluster.h"
 
 #include <algorithm>
 #include <cmath>
@@ -39,7 +39,7 @@ bool is_expressible(const Editor& e, const Node& n) {
   return computes_with(e.info(n.outputs[0]).dtype) && e.info(n.outputs[0]).shape.has_value();
 }
 
-int RegionExpr::operand(TensorId t) {
+int ClusterExpr::operand(TensorId t) {
   auto it = std::find(operands_.begin(), operands_.end(), t);
   const auto index = static_cast<int>(it - operands_.begin());
   if (it == operands_.end()) {
@@ -50,7 +50,7 @@ int RegionExpr::operand(TensorId t) {
 }
 
 // A constant with one element that does not raise the rank of the result.
-bool RegionExpr::is_literal(const Node& n, TensorId t) const {
+bool ClusterExpr::is_literal(const Node& n, TensorId t) const {
   auto value = scalar_value(e_.info(t));
   if (!value || (is_integer(e_.info(t).dtype) && std::fabs(*value) > 0x1p53)) return false;  // literals are doubles
   const size_t rank = e_.info(t).shape->size();
@@ -61,7 +61,7 @@ bool RegionExpr::is_literal(const Node& n, TensorId t) const {
   return false;
 }
 
-std::vector<TensorId> RegionExpr::new_operands(const Node& n) const {
+std::vector<TensorId> ClusterExpr::new_operands(const Node& n) const {
   std::vector<TensorId> out;
   for (TensorId t : n.inputs) {
     if (t == kNoTensor || makes(t) || is_literal(n, t)) continue;
@@ -71,7 +71,7 @@ std::vector<TensorId> RegionExpr::new_operands(const Node& n) const {
   return out;
 }
 
-void RegionExpr::add(const Node& n) {
+void ClusterExpr::add(const Node& n) {
   std::vector<int> map;
   for (TensorId t : n.inputs) {
     if (t == kNoTensor)
@@ -89,7 +89,7 @@ void RegionExpr::add(const Node& n) {
   define(n.outputs[0], results.at(0));
 }
 
-Expr RegionExpr::finish(const std::vector<TensorId>& results) const {
+Expr ClusterExpr::finish(const std::vector<TensorId>& results) const {
   Expr out = expr_;
   out.results.clear();
   out.result_types.clear();
@@ -128,7 +128,7 @@ std::vector<Handle> downstream(const Editor& e, TensorId value) {
 
 bool contains(const std::vector<Handle>& v, Handle h) { return std::find(v.begin(), v.end(), h) != v.end(); }
 
-// The one value of the region that others read, or kNoTensor when there are more.
+// The one value of the cluster that others read, or kNoTensor when there are more.
 TensorId only_escaping(const Editor& e, TensorId value, const std::vector<Handle>& nodes) {
   TensorId found = kNoTensor;
   auto look = [&](TensorId t) {
@@ -149,9 +149,9 @@ TensorId only_escaping(const Editor& e, TensorId value, const std::vector<Handle
 
 namespace {
 
-// Operand t of a region is made of an 8-bit tensor of the same shape by a cast, a subtraction and a multiplication: the
-// region computes it from there.
-void read_as_bytes(const Editor& e, TensorId t, const TensorInfo& like, RegionExpr& region) {
+// Operand t of a cluster is made of an 8-bit tensor of the same shape by a cast, a subtraction and a multiplication:
+// the cluster computes it from there.
+void read_as_bytes(const Editor& e, TensorId t, const TensorInfo& like, ClusterExpr& cluster) {
   constexpr size_t kMost = 3;
   std::vector<const Node*> chain;
   for (TensorId at = t; chain.size() <= kMost;) {
@@ -165,13 +165,13 @@ void read_as_bytes(const Editor& e, TensorId t, const TensorInfo& like, RegionEx
   }
   if (chain.size() > kMost) return;
   for (size_t i = chain.size(); i-- > 0;)
-    if (!region.makes(chain[i]->outputs[0])) region.add(*chain[i]);
+    if (!cluster.makes(chain[i]->outputs[0])) cluster.add(*chain[i]);
 }
 
 }  // namespace
 
-Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, EpilogueTypes types,
-                       const std::function<bool(TensorId)>& allowed) {
+EpilogueNodes grow_epilogue(const Editor& e, TensorId value, ClusterExpr cluster, EpilogueTypes types,
+                            const std::function<bool(TensorId)>& allowed) {
   const std::vector<Handle> candidates = downstream(e, value);
   const TensorInfo like = e.info(value);
   std::vector<Handle> nodes;
@@ -183,25 +183,25 @@ Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, Epilo
     return true;
   };
   auto fits = [&](Handle h) {
-    if (types == EpilogueTypes::kAny && region.operands().size() <= kMaxEpilogueOperands)
-      for (TensorId t : region.new_operands(e.node(h))) read_as_bytes(e, t, like, region);
-    std::vector<TensorId> more = region.new_operands(e.node(h));
-    return region.operands().size() - 1 + more.size() <= kMaxEpilogueOperands &&
-           region.size() < kMaxRegionInstructions && std::all_of(more.begin(), more.end(), allowed);
+    if (types == EpilogueTypes::kAny && cluster.operands().size() <= kMaxEpilogueOperands)
+      for (TensorId t : cluster.new_operands(e.node(h))) read_as_bytes(e, t, like, cluster);
+    std::vector<TensorId> more = cluster.new_operands(e.node(h));
+    return cluster.operands().size() - 1 + more.size() <= kMaxEpilogueOperands &&
+           cluster.size() < kMaxClusterInstructions && std::all_of(more.begin(), more.end(), allowed);
   };
   auto snapshot = [&](TensorId result) {
-    Epilogue out{nodes, result, {region.operands().begin() + 1, region.operands().end()}, ""};
-    Expr expr = region.finish({result});
+    EpilogueNodes out{nodes, result, {cluster.operands().begin() + 1, cluster.operands().end()}, ""};
+    Expr expr = cluster.finish({result});
     const ExprInstr& last = expr.code[static_cast<size_t>(expr.results[0])];
     if (last.kind != ExprInstr::kInput) out.expr = expr.str();
     return out;
   };
-  Epilogue best = snapshot(value);
+  EpilogueNodes best = snapshot(value);
   for (bool progress = true; progress;) {
     progress = false;
     for (Handle h : candidates) {
       if (contains(nodes, h) || !ready(h) || !fits(h)) continue;
-      region.add(e.node(h));
+      cluster.add(e.node(h));
       nodes.push_back(h);
       progress = true;
       TensorId result = only_escaping(e, value, nodes);
@@ -214,7 +214,7 @@ Epilogue grow_epilogue(const Editor& e, TensorId value, RegionExpr region, Epilo
   return best;
 }
 
-void replace_with_epilogue(Editor& e, Handle node, Node fused, const Epilogue& epilogue) {
+void replace_with_epilogue(Editor& e, Handle node, Node fused, const EpilogueNodes& epilogue) {
   std::vector<Handle> nodes = {node};
   nodes.insert(nodes.end(), epilogue.nodes.begin(), epilogue.nodes.end());
   fused.inputs.insert(fused.inputs.end(), epilogue.operands.begin(), epilogue.operands.end());

@@ -1,12 +1,12 @@
-#include "loader/ir_reader.h"
+#include "ir/reader.h"
 
 #include <unordered_map>
 
 #include "base/checked.h"
-#include "loader/ir_checksums.h"
-#include "loader/ir_dim.h"
-#include "loader/ir_tree.h"
-#include "loader/ir_values.h"
+#include "ir/checksums.h"
+#include "ir/dim.h"
+#include "ir/tree.h"
+#include "ir/values.h"
 
 namespace ingot {
 namespace {

@@ -1,4 +1,4 @@
-#include "loader/ir_checksums.h"
+#include "ir/checksums.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,10 +1,13 @@
-// Reading QuantizeLinear and DequantizeLinear nodes.
+// Reading QuantizeLinear and DequantizeLinear nodes, and the products they are for.
 #pragma once
 #include "passes/editor.h"
 
 namespace ingot {
 
-struct Quantizer {
+// MatMul, Gemm, Conv, ConvTranspose.
+bool is_product(const Node&);
+
+struct QdqNode {
   TensorId x, scale, zero;  // zero may be kNoTensor
   int64_t axis;             // of x along which scales lie; kPerTensor: there is one
   static constexpr int64_t kPerTensor = -1;
@@ -12,14 +15,14 @@ struct Quantizer {
 
 // The operands of a QuantizeLinear or DequantizeLinear of f32 and whole-byte integers, without blocks; nothing for
 // others.
-std::optional<Quantizer> read_quantizer(const Editor&, const Node&);
+std::optional<QdqNode> read_qdq(const Editor&, const Node&);
 // The same of the DequantizeLinear that makes t.
-std::optional<Quantizer> read_dequantized(const Editor&, TensorId t);
+std::optional<QdqNode> read_dequantized(const Editor&, TensorId t);
 
 // Same scale and zero point, as known constants.
-bool same_quantizer(const Editor&, const Quantizer&, const Quantizer&);
+bool same_qdq(const Editor&, const QdqNode&, const QdqNode&);
 
 // The zero point if it is known and the same for all: 0 where there is none.
-std::optional<double> known_zero_point(const Editor&, const Quantizer&);
+std::optional<double> known_zero_point(const Editor&, const QdqNode&);
 
 }  // namespace ingot

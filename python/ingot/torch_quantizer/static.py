@@ -10,16 +10,16 @@ from torch.utils import _pytree as pytree
 
 from ingot.errors import InvalidInputError, first_line
 from ingot.progress import Progress
-from ingot.quantizing.annotate import ConfiguredQuantizer, excluded_modules, quiet
-from ingot.quantizing.batches import Arguments, CallForm, first_and_all, size_of
-from ingot.quantizing.graphs import capture
+from ingot.torch_quantizer.annotate import ConfiguredQuantizer, excluded_modules, quiet
+from ingot.torch_quantizer.batches import Arguments, CallForm, first_and_all, size_of
+from ingot.torch_quantizer.graphs import capture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch.fx import GraphModule
 
-    from ingot.quantizing.config import PostTrainingQuantConfig
+    from ingot.torch_quantizer.config import PostTrainingQuantConfig
 
 
 def quantize_static(

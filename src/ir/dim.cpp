@@ -1,4 +1,4 @@
-#include "loader/ir_dim.h"
+#include "ir/dim.h"
 
 #include <charconv>
 #include <vector>

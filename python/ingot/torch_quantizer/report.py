@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from ingot.exporter.weights import CellWeights, QuantizedWeight, unpack_value
-from ingot.quantization import QuantizationReport
-from ingot.quantizing.annotate import OPERATORS, TYPE_OF, is_float
-from ingot.quantizing.dynamic import TYPE_OF_CLASS, reason_excluded
-from ingot.quantizing.graphs import modules_of, path_of
+from ingot.onnx_quantizer import QuantizationReport
+from ingot.torch_quantizer.annotate import OPERATORS, TYPE_OF, is_float
+from ingot.torch_quantizer.dynamic import TYPE_OF_CLASS, reason_excluded
+from ingot.torch_quantizer.graphs import modules_of, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ingot.quantizing.config import PostTrainingQuantConfig, _Config
+    from ingot.torch_quantizer.config import PostTrainingQuantConfig, _Config
 
 Row = dict[str, Any]
 

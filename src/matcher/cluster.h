@@ -1,4 +1,4 @@
-// Regions of element-wise nodes, as expressions: what the element-wise fusion, epilogues and reductions share.
+// Clusters of element-wise nodes, as expressions: what the element-wise fusion, epilogues and reductions share.
 #pragma once
 #include <functional>
 #include <unordered_map>
@@ -9,16 +9,16 @@
 
 namespace ingot {
 
-inline constexpr size_t kMaxRegionInstructions = 64;
+inline constexpr size_t kMaxClusterInstructions = 64;
 
 // Can the node be part of an expression: element-wise, of types that expressions compute with?
 bool is_expressible(const Editor&, const Node&);
 
 // The expression of a growing set of nodes. Values made inside are instructions, scalar constants are literals, and
 // everything else becomes an operand x0, x1, ...
-class RegionExpr {
+class ClusterExpr {
  public:
-  explicit RegionExpr(const Editor& e) : e_(e) {}
+  explicit ClusterExpr(const Editor& e) : e_(e) {}
 
   // The instruction of operand t, which is added when it is new.
   int operand(TensorId t);
@@ -47,7 +47,7 @@ class RegionExpr {
 };
 
 // What follows a node element by element and can be computed before its result is stored.
-struct Epilogue {
+struct EpilogueNodes {
   std::vector<Editor::Handle> nodes;
   TensorId result = kNoTensor;     // the value stored in the end
   std::vector<TensorId> operands;  // after x0, the result of the node itself
@@ -62,14 +62,14 @@ inline TensorId operand_or_none(const Node& n, size_t i) { return n.has_input(i)
 // integers take all.
 enum class EpilogueTypes { kF32, kAny };
 
-// The largest region after `value` (made by the node the epilogue is for) with one result of the same shape that is
-// all anybody else reads. `region` comes with x0 = value, perhaps already further computed; `allowed` says which
+// The largest cluster after `value` (made by the node the epilogue is for) with one result of the same shape that is
+// all anybody else reads. `cluster` comes with x0 = value, perhaps already further computed; `allowed` says which
 // operands the node can read along.
-Epilogue grow_epilogue(const Editor&, TensorId value, RegionExpr region, EpilogueTypes,
-                       const std::function<bool(TensorId)>& allowed);
+EpilogueNodes grow_epilogue(const Editor&, TensorId value, ClusterExpr cluster, EpilogueTypes,
+                            const std::function<bool(TensorId)>& allowed);
 
 // `fused`, with the operands of the epilogue behind its own, in the place of `node` and the nodes of the epilogue.
-void replace_with_epilogue(Editor&, Editor::Handle node, Node fused, const Epilogue&);
+void replace_with_epilogue(Editor&, Editor::Handle node, Node fused, const EpilogueNodes&);
 
 // t broadcasts against the matrix rows of `out` ([..., M, N]) in a way that epilogues read: one element, a vector over
 // the columns, one value per row, or the same shape.

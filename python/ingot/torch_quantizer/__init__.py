@@ -7,9 +7,9 @@ graph of ATen operations with free dims), `annotate` (which operations are quant
 
 from __future__ import annotations
 
-from ingot.quantizing.config import PostTrainingQuantConfig, QuantizationAwareTrainingConfig
-from ingot.quantizing.model import QuantizedModel, quantize
-from ingot.quantizing.training import PreparedModel, convert, prepare_qat
+from ingot.torch_quantizer.config import PostTrainingQuantConfig, QuantizationAwareTrainingConfig
+from ingot.torch_quantizer.model import QuantizedModel, quantize
+from ingot.torch_quantizer.training import PreparedModel, convert, prepare_qat
 
 __all__ = [
     "PostTrainingQuantConfig",

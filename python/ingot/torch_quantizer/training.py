@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
 from ingot.errors import InvalidInputError, InvalidModelError, first_line
-from ingot.quantizing.annotate import OPERATORS, ConfiguredQuantizer, aten, excluded_modules, pt2e, quiet
-from ingot.quantizing.batches import CallForm
-from ingot.quantizing.config import QuantizationAwareTrainingConfig
-from ingot.quantizing.graphs import capture, check_model, with_linears
-from ingot.quantizing.model import QuantizedModel
-from ingot.quantizing.report import graph_report
-from ingot.quantizing.static import example_call
+from ingot.torch_quantizer.annotate import OPERATORS, ConfiguredQuantizer, aten, excluded_modules, pt2e, quiet
+from ingot.torch_quantizer.batches import CallForm
+from ingot.torch_quantizer.config import QuantizationAwareTrainingConfig
+from ingot.torch_quantizer.graphs import capture, check_model, with_linears
+from ingot.torch_quantizer.model import QuantizedModel
+from ingot.torch_quantizer.report import graph_report
+from ingot.torch_quantizer.static import example_call
 
 # Arguments by which operations differ between training and inference.
 TRAINING_FLAGS = ("train", "training")

@@ -1,4 +1,4 @@
-#include "passes/quantization.h"
+#include "passes/qdq.h"
 
 #include <algorithm>
 
@@ -21,10 +21,12 @@ bool equal_constants(const Editor& e, TensorId a, TensorId b) {
 
 }  // namespace
 
-std::optional<Quantizer> read_quantizer(const Editor& e, const Node& n) {
+bool is_product(const Node& n) { return n.is("MatMul") || n.is("Gemm") || n.is("Conv") || n.is("ConvTranspose"); }
+
+std::optional<QdqNode> read_qdq(const Editor& e, const Node& n) {
   if (!n.is("QuantizeLinear") && !n.is("DequantizeLinear")) return std::nullopt;
   if (n.get_int("block_size", 0) != 0 || n.has("output_dtype") || n.has("precision")) return std::nullopt;
-  Quantizer q{n.inputs[0], n.inputs[1], n.has_input(2) ? n.inputs[2] : kNoTensor, Quantizer::kPerTensor};
+  QdqNode q{n.inputs[0], n.inputs[1], n.has_input(2) ? n.inputs[2] : kNoTensor, QdqNode::kPerTensor};
   const TensorInfo &x = e.info(q.x), &y = e.info(n.outputs[0]), &scale = e.info(q.scale);
   const bool quantizes = n.is("QuantizeLinear");
   if (scale.dtype != DType::F32 || (quantizes ? x : y).dtype != DType::F32) return std::nullopt;
@@ -41,12 +43,12 @@ std::optional<Quantizer> read_quantizer(const Editor& e, const Node& n) {
   return q;
 }
 
-std::optional<Quantizer> read_dequantized(const Editor& e, TensorId t) {
+std::optional<QdqNode> read_dequantized(const Editor& e, TensorId t) {
   const Node* n = e.maker(t, "DequantizeLinear");
-  return n ? read_quantizer(e, *n) : std::nullopt;
+  return n ? read_qdq(e, *n) : std::nullopt;
 }
 
-std::optional<double> known_zero_point(const Editor& e, const Quantizer& q) {
+std::optional<double> known_zero_point(const Editor& e, const QdqNode& q) {
   if (q.zero == kNoTensor) return 0;
   if (auto one = scalar_value(e.info(q.zero))) return one;
   const ConstantPtr& c = e.info(q.zero).constant;
@@ -55,7 +57,7 @@ std::optional<double> known_zero_point(const Editor& e, const Quantizer& q) {
   return all_zero ? std::optional<double>(0) : std::nullopt;
 }
 
-bool same_quantizer(const Editor& e, const Quantizer& a, const Quantizer& b) {
+bool same_qdq(const Editor& e, const QdqNode& a, const QdqNode& b) {
   if (a.axis != b.axis || !equal_constants(e, a.scale, b.scale)) return false;
   if (a.zero != kNoTensor && b.zero != kNoTensor && equal_constants(e, a.zero, b.zero)) return true;
   const auto x = known_zero_point(e, a), y = known_zero_point(e, b);

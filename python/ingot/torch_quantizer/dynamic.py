@@ -12,10 +12,10 @@ import torch.ao.nn.quantized as nnq
 import torch.ao.quantization as tq
 from torch import Tensor, nn
 
-from ingot.quantizing.annotate import excluded_modules
+from ingot.torch_quantizer.annotate import excluded_modules
 
 if TYPE_CHECKING:
-    from ingot.quantizing.config import PostTrainingQuantConfig
+    from ingot.torch_quantizer.config import PostTrainingQuantConfig
 
 CLASSES = {
     "Linear": nn.Linear,

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "graph/graph.h"
-#include "loader/ir_tree.h"
+#include "ir/tree.h"
 
 namespace ingot {
 
@@ -19,7 +19,5 @@ Attribute ir_attribute(const IrTree&);
 
 // The elements of a small constant, written in place.
 ConstantPtr ir_inline_constant(const IrTree& values, DType, std::vector<int64_t> dims);
-// Whether constants of this type may be written in place.
-bool ir_inlines(DType);
 
 }  // namespace ingot
