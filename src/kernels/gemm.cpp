@@ -76,7 +76,8 @@ INGOT_INLINE const char* gemm_next_panel(const GemmParams& p, const GemmMatrices
 
 template <int NR, int MR>
 INGOT_LATE void gemm_tile(const GemmParams& p, const GemmMatrices& x, const GemmSlice& s, const float* packed_a,
-                          PanelOfB b, int64_t panel, int64_t tile, Prefetch& prefetch, const Epilogue& epilogue) {
+                          PanelOfB b, int64_t panel, int64_t tile, bool first_use, Prefetch& prefetch,
+                          const Epilogue& epilogue) {
   int64_t row = tile_start(s.tiling, tile), row_in_block = row - tile_start(s.tiling, s.first_tile);
   const float* first = p.a_packing ? packed_a + row_in_block * padded_length(s.len) : x.a + row * p.a_row + s.k0;
   int64_t stride = p.a_packing ? kUnroll : p.a_row;
@@ -87,7 +88,13 @@ INGOT_LATE void gemm_tile(const GemmParams& p, const GemmMatrices& x, const Gemm
   prefetch_destination<MR>(d, epilogue);
   VF acc[MR][NR / kLanes];
   clear(acc);
-  accumulate(acc, rows, p.a_packing ? MR * kUnroll : kUnroll, b.at, b.ld, s.len, prefetch);
+  // Rows of a dense A follow each other: the next tile's, when A is read for the first time.
+  const bool dense = !p.a_packing && p.a_row == p.k && s.len == p.k;
+  constexpr int64_t kRowLines = div_up(MR * kUnroll * int64_t(sizeof(float)), kCacheLine);
+  PrefetchBoth both{prefetch,
+                    {reinterpret_cast<const char*>(first + MR * p.a_row), dense && first_use ? kRowLines : 0}};
+  accumulate(acc, rows, p.a_packing ? MR * kUnroll : kUnroll, b.at, b.ld, s.len, both);
+  prefetch = both.panel;
   finish(acc, d, epilogue);
 }
 
@@ -118,7 +125,7 @@ INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_
       PanelOfB b = gemm_panel_of_b<NR>(p, x, s, panel, panel_scratch);
       Prefetch prefetch{gemm_next_panel<NR>(p, x, s, first_panel, last_panel, panel), lines};
       for_tiles<kTileRows<NR>>(s.tiling, s.first_tile, s.last_tile, [&](auto h, int64_t tile) INGOT_INLINED {
-        gemm_tile<NR, decltype(h)::value>(p, x, s, scratch, b, panel, tile, prefetch, epilogue);
+        gemm_tile<NR, decltype(h)::value>(p, x, s, scratch, b, panel, tile, panel == first_panel, prefetch, epilogue);
       });
     }
   }

@@ -206,8 +206,8 @@ INGOT_INLINE I8PanelScratch i8_panel_scratch(const GemmI8Params& p) {
   s.row_sums = s.at + rows * int64_t(sizeof(void*));
   s.start = s.row_sums + div_up(rows * 4, 64) * 64;
   s.sums = s.start + div_up(p.panel * 4, 64) * 64;
-  s.copy = s.sums + 32 * p.panel * 4;
-  s.own_colsum = s.copy + (p.a_packing ? rows * i8_copy_stride(p) : 0);
+  s.copy = s.sums + 2 * 32 * p.panel * 4;
+  s.own_colsum = s.copy + (p.a_packing ? rows * i8_copy_stride(p) + 64 : 0);
   s.own_panel = s.own_colsum + (p.b_packed ? 0 : div_up(p.panel * 4, 64) * 64);
   s.total = s.own_panel + (p.b_packed ? 0 : p.panel * i8_padded_depth(p));
   return s;

@@ -68,7 +68,7 @@ INGOT_LATE void dot_panels(const KernelCall* call, const GemmI8Params& p) {
       for_tiles<kTileRows<NR>>(tiling, 0, tiling.count, [&](auto h, int64_t tile) INGOT_INLINED {
         const int64_t row = x.first_row + tile_start(tiling, tile);
         dot_tile<NR, decltype(h)::value>(x, b.words, row, prefetch);
-        finish_rows<NR>(x, b, row, decltype(h)::value, panel * NR);
+        finish_rows<NR>(x, b, x.sums, row, decltype(h)::value, panel * NR);
       });
     }
   });

@@ -32,7 +32,7 @@ struct PanelCall {
   const uint8_t** at;       // each row of the group: where it is, or its copy
   int32_t* row_sums;        // of the group, where they are needed
   int32_t* start;           // of the panel at hand: what sums begin with
-  int32_t* sums;            // of a tile, [rows][columns of a panel]
+  int32_t* sums;            // room for two tiles of sums, [rows][columns of a panel]
   uint8_t* copy;
   int8_t* own_panel;  // a panel of B that was not packed ahead
   int32_t* own_colsum;
@@ -67,30 +67,20 @@ INGOT_INLINE void find_rows(const GemmI8Params& p, const uint8_t* a, int64_t fir
   }
 }
 
-// The bytes of a vector, or the first n of them, and 128 more where they are signed.
-INGOT_INLINE Bytes shifted_bytes(const uint8_t* p, int64_t n, bool is_signed) {
-  Bytes v;
-  if (n >= int64_t(sizeof v)) {
-    v = load_as<Bytes>(p);
-  } else {
-    v = Bytes(uint8_t(0));
-    __builtin_memcpy(&v, p, size_t(n));
-  }
-  return is_signed ? v ^ uint8_t(0x80) : v;
-}
-
-// Copies a row, its runs one after the other, with zeros after the last.
+// Copies a row, its runs one after the other, with zeros after the last. Where kI8Slack bytes after a run may be read
+// they are copied too, and what follows is written over them.
 INGOT_INLINE void copy_row(const GemmI8Params& p, const uint8_t* row, uint8_t* to) {
-  constexpr int64_t kStep = sizeof(Bytes);
-  const int64_t runs = panel_runs(p);
+  using Piece = uint8_t __attribute__((ext_vector_type(kI8Slack)));
+  const int64_t runs = panel_runs(p), whole = p.a_slack ? p.run_bytes : p.run_bytes / kI8Slack * kI8Slack;
+  const uint8_t flip = p.a_signed ? 0x80 : 0;
   for (int64_t run = 0; run < runs; run++) {
     const uint8_t* from = row + run_place(p, run);
     int64_t i = 0;
-    for (; i + kStep <= p.run_bytes; i += kStep) {
-      const Bytes v = shifted_bytes(from + i, kStep, p.a_signed);
-      __builtin_memcpy(to + i, &v, kStep);
+    for (; i < whole; i += kI8Slack) {
+      const Piece v = load_as<Piece>(from + i) ^ flip;
+      __builtin_memcpy(to + i, &v, sizeof v);
     }
-    for (; i < p.run_bytes; i++) to[i] = p.a_signed ? from[i] ^ 0x80 : from[i];
+    for (; i < p.run_bytes; i++) to[i] = from[i] ^ flip;
     to += p.run_bytes;
   }
   const int64_t left = i8_padded_depth(p) - runs * p.run_bytes;
@@ -104,9 +94,10 @@ INGOT_INLINE int32_t row_sum(const GemmI8Params& p, const uint8_t* row) {
   const int64_t runs = p.a_packing ? 1 : panel_runs(p), bytes = p.a_packing ? i8_padded_depth(p) : p.run_bytes;
   for (int64_t run = 0; run < runs; run++) {
     const uint8_t* from = row + (p.a_packing ? 0 : run_place(p, run));
-    for (int64_t i = 0; i < bytes; i += kStep)
-      sum += multiply_shorts(multiply_bytes(shifted_bytes(from + i, bytes - i, false), Bytes(uint8_t(1))),
-                             Shorts(int16_t(1)));
+    int64_t i = 0;
+    for (; i + kStep <= bytes; i += kStep)
+      sum += multiply_shorts(multiply_bytes(load_as<Bytes>(from + i), Bytes(uint8_t(1))), Shorts(int16_t(1)));
+    for (; i < bytes; i++) sum[0] += from[i];
   }
   int32_t total = 0;
   INGOT_UNROLL for (int i = 0; i < kLanes; i++) total += sum[i];
@@ -217,13 +208,13 @@ INGOT_INLINE void finish_sums(const PanelCall& x, VI sum, const PanelOfBytes& b,
                    out_column, lanes, x.call->program);
 }
 
-// The rows of a tile, whose sums are at x.sums: a loop over rows keeps the epilogue's constants in registers.
+// Rows whose sums are at `sums`: a loop over rows keeps the epilogue's constants in registers.
 template <int NR>
-INGOT_INLINE void finish_rows(const PanelCall& x, const PanelOfBytes& b, int64_t row, int64_t rows, int64_t column) {
+INGOT_INLINE void finish_rows(const PanelCall& x, const PanelOfBytes& b, const int32_t* sums, int64_t row, int64_t rows,
+                              int64_t column) {
   const int64_t columns = x.p.n - column;
 #pragma clang loop unroll(disable)
-  for (int64_t i = 0; i < rows; i++) {
-    const int32_t* sums = x.sums + i * NR;
+  for (int64_t i = 0; i < rows; i++, sums += NR) {
     if (columns >= NR)
       INGOT_UNROLL for (int j = 0; j < NR; j += kLanes) finish_sums(x, load(sums + j), b, row + i, j, column, kLanes);
     else

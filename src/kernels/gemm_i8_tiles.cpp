@@ -30,10 +30,11 @@ INGOT_INLINE TileShapes tile_shapes(const RowTiles& t) {
 }
 
 template <bool Two>
-INGOT_INLINE void multiply_run(const RowTiles& t, int64_t offset, const int8_t* b, int64_t bytes) {
+INGOT_INLINE void multiply_run(const RowTiles& t, int64_t offset, const int8_t* b, int64_t bytes, Prefetch& prefetch) {
   constexpr int64_t kRow = kTilePanel * 4;
 #pragma clang loop unroll(disable)
   for (int64_t k = 0; k < bytes; k += kTileBytes, b += kTileBytes * kTilePanel) {
+    advance(prefetch);
     load_tile<6>(b, kRow);
     load_tile<4>(t.at[0] + offset + k, t.stride);
     multiply_tiles<0, 4, 6>();
@@ -47,8 +48,10 @@ INGOT_INLINE void multiply_run(const RowTiles& t, int64_t offset, const int8_t* 
   }
 }
 
+// The sums of the rows with a panel, to `sums`.
 template <bool Two>
-INGOT_INLINE void multiply_rows(const PanelCall& x, const RowTiles& t, const int8_t* b) {
+INGOT_INLINE void multiply_rows(const PanelCall& x, const RowTiles& t, const int8_t* b, int32_t* sums,
+                                Prefetch& prefetch) {
   const GemmI8Params& p = x.p;
   constexpr int64_t kRow = kTilePanel * 4;
   load_tile<0>(x.start, 0);  // the same start for each row
@@ -59,50 +62,72 @@ INGOT_INLINE void multiply_rows(const PanelCall& x, const RowTiles& t, const int
   }
   const int64_t runs = p.a_packing ? 1 : panel_runs(p), bytes = p.a_packing ? i8_padded_depth(p) : p.run_bytes;
   for (int64_t run = 0; run < runs; run++, b += bytes * kTilePanel)
-    multiply_run<Two>(t, p.a_packing ? 0 : run_place(p, run), b, bytes);
-  store_tile<0>(x.sums, kRow);
-  store_tile<1>(x.sums + kTileColumns, kRow);
+    multiply_run<Two>(t, p.a_packing ? 0 : run_place(p, run), b, bytes, prefetch);
+  store_tile<0>(sums, kRow);
+  store_tile<1>(sums + kTileColumns, kRow);
   if constexpr (Two) {
-    int32_t* second = x.sums + t.rows[0] * kTilePanel;
+    int32_t* second = sums + t.rows[0] * kTilePanel;
     store_tile<2>(second, kRow);
     store_tile<3>(second + kTileColumns, kRow);
   }
 }
 
-// Calls body(tiles, first row) for all rows of the group. Rows where they are form a tile only within the last of their
-// dims, where they are the same distance apart.
-template <class Body>
-INGOT_INLINE void each_row_tiles(const PanelCall& x, const Body& body) {
+// The rows of the group from `row` on that are multiplied together. Rows where they are form a tile only within the
+// last of their dims, where they are the same distance apart.
+INGOT_INLINE RowTiles row_tiles(const PanelCall& x, int64_t row) {
   const GemmI8Params& p = x.p;
-  const int64_t line = p.a_packing ? x.rows : p.row_dims[3], stride = p.a_packing ? i8_copy_stride(p) : p.row_stride[3];
-  for (int64_t row = 0; row < x.rows;) {
-    const int64_t in_line = p.a_packing ? row : (x.first_row + row) % line;
-    const int64_t left = min_of(x.rows - row, line - in_line), count = min_of(left, 32);
-    // Not 32 and a rest of one or two rows, but two of nearly equal height.
-    const int64_t take = left > 32 && left < 48 ? div_up(left, 2) : count;
-    const int64_t half = take > 16 ? div_up(take, 2) : take;
-    RowTiles t{{x.at[row], nullptr}, {half, take - half}, stride};
-    if (t.rows[1]) t.at[1] = x.at[row + half];
-    body(t, x.first_row + row);
-    row += take;
+  const int64_t line = p.a_packing ? x.rows : p.row_dims[3];
+  const int64_t in_line = p.a_packing ? row : (x.first_row + row) % line;
+  const int64_t left = min_of(x.rows - row, line - in_line);
+  // Not 32 and a rest of few rows, but two of nearly equal height.
+  const int64_t take = left > 32 && left < 48 ? div_up(left, 2) : min_of(left, 32);
+  const int64_t half = take > 16 ? div_up(take, 2) : take;
+  RowTiles t{{x.at[row], x.at[row]}, {half, take - half}, p.a_packing ? i8_copy_stride(p) : p.row_stride[3]};
+  if (t.rows[1]) t.at[1] = x.at[row + half];
+  return t;
+}
+
+// The shapes that the tiles have now.
+struct ShapeInUse {
+  int64_t rows[2] = {-1, -1};
+};
+
+// One panel: the epilogue of some rows comes after the next ones are on their way through the tiles, so that both units
+// have work.
+INGOT_INLINE void tile_panel(const PanelCall& x, int64_t panel, ShapeInUse& shape) {
+  const PanelOfBytes b = panel_of(x, panel);
+  begin_panel(x, b);
+  const int64_t steps = max_of(1, div_up(x.rows, 32));
+  Prefetch prefetch{reinterpret_cast<const char*>(b.words + i8_padded_depth(x.p) * kTilePanel),
+                    x.p.b_packed && steps > 1 ? div_up(kTilePanel, steps) : 0};
+  int64_t before = 0, rows_before = 0, which = 0;
+  for (int64_t row = 0; row < x.rows || rows_before;) {
+    int64_t rows = 0;
+    if (row < x.rows) {
+      const RowTiles t = row_tiles(x, row);
+      rows = t.rows[0] + t.rows[1];
+      if (t.rows[0] != shape.rows[0] || t.rows[1] != shape.rows[1]) {
+        set_tiles(tile_shapes(t));
+        shape.rows[0] = t.rows[0], shape.rows[1] = t.rows[1];
+      }
+      int32_t* sums = x.sums + which * 32 * kTilePanel;
+      t.rows[1] ? multiply_rows<true>(x, t, b.words, sums, prefetch)
+                : multiply_rows<false>(x, t, b.words, sums, prefetch);
+    }
+    which = 1 - which;
+    if (rows_before)
+      finish_rows<kTilePanel>(x, b, x.sums + which * 32 * kTilePanel, x.first_row + before, rows_before,
+                              panel * kTilePanel);
+    before = row;
+    rows_before = rows;
+    row += rows;
   }
 }
 
 INGOT_INLINE void tile_panels(const KernelCall* call, const GemmI8Params& p) {
-  int64_t shape[2] = {-1, -1};
+  ShapeInUse shape;
   each_group(call, p, [&](const PanelCall& x, int64_t first, int64_t last) INGOT_INLINED {
-    for (int64_t panel = first; panel < last; panel++) {
-      const PanelOfBytes b = panel_of(x, panel);
-      begin_panel(x, b);
-      each_row_tiles(x, [&](const RowTiles& t, int64_t row) INGOT_INLINED {
-        if (t.rows[0] != shape[0] || t.rows[1] != shape[1]) {
-          set_tiles(tile_shapes(t));
-          shape[0] = t.rows[0], shape[1] = t.rows[1];
-        }
-        t.rows[1] ? multiply_rows<true>(x, t, b.words) : multiply_rows<false>(x, t, b.words);
-        finish_rows<kTilePanel>(x, b, row, t.rows[0] + t.rows[1], panel * kTilePanel);
-      });
-    }
+    for (int64_t panel = first; panel < last; panel++) tile_panel(x, panel, shape);
   });
   release_tiles();
 }

@@ -54,6 +54,15 @@ INGOT_INLINE void advance(P& prefetch) {
     __builtin_prefetch(prefetch.at, 0, P::kLocality);
 }
 
+// Both at once: the next panel, and the next rows of A, where those come from far away too.
+struct PrefetchBoth {
+  Prefetch panel, rows;
+};
+INGOT_INLINE void advance(PrefetchBoth& prefetch) {
+  advance(prefetch.panel);
+  advance(prefetch.rows);
+}
+
 // The lines per kUnroll k-steps with which `tiles` tiles of any K cover a panel of the same K.
 INGOT_INLINE int64_t prefetch_lines(int64_t row_bytes, int64_t tiles) {
   return div_up(div_up(kUnroll * row_bytes, kCacheLine), max_of(1, tiles));

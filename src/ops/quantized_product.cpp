@@ -427,7 +427,8 @@ void emit_grouped(LowerContext& ctx, const Result& r, int64_t a_zero, int64_t b_
   GemmI8Params p = plain_params(ctx);
   p.a_zero = a_zero;
   p.b_zero = b_zero;
-  p.a_slack = i.has_slack && p.b_signed && p.b_zero == kernel::kNoZero;  // sums of rows would count what is behind
+  // Sums of rows would count what is behind, except in panels.
+  p.a_slack = i.has_slack && (kernel::i8_in_panels(p.form) || (p.b_signed && p.b_zero == kernel::kNoZero));
   p.m = product_of(i.out) / i.out.back();
   p.n = i.w[0] / groups;
   p.batch[2] = groups;
@@ -504,6 +505,12 @@ std::optional<kernel::I8Form> i8_panel_form(const Target& target) {
 
 void complete(GemmI8Params& p, const Target& target) {
   p.lanes = target.lanes;
+  // Dims of rows that follow each other in memory are one: rows of a tile are then the same distance apart.
+  for (int d = 3; d > 0 && p.row_stride[d - 1] == p.row_dims[3] * p.row_stride[3]; d--) {
+    p.row_dims[3] *= p.row_dims[d - 1];
+    for (int e = d - 1; e > 0; e--) p.row_dims[e] = p.row_dims[e - 1], p.row_stride[e] = p.row_stride[e - 1];
+    p.row_dims[0] = 1;
+  }
   p.row_groups = kernel::i8_row_groups(p.form, p.m);
   if (!kernel::i8_in_panels(p.form)) return;
   p.panel = kernel::i8_panel_columns(p.form, p.lanes, p.n);
