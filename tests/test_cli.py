@@ -30,7 +30,7 @@ def test_version_says_what_and_why() -> None:
     assert done.code == 0
     said = json.loads(done.out)
     assert said["llvm"].startswith("22.")
-    assert said["cpu"].startswith("x86-64")
+    assert said["target"].startswith("x86-64")
     assert said["threads"] >= 1
     assert said["threads_reason"]
     assert json.loads(cli("version", "--json", INGOT_NUM_THREADS="1").out)["threads"] == 1
