@@ -1,13 +1,15 @@
 """Ingot beside onnxruntime and OpenVINO, in one process, taking turns; `make bench`.
 
 One thread: minima of process CPU time, and of wall time. More threads: minima of wall time. On a shared machine only
-ratios within one run count, and less than 5 % is a tie. Shares are of the FMA peak measured in the same run.
+ratios within one run count, and less than 5 % is a tie. Shares are of the peak of the CPU's widest unit, measured in
+the same run: of its FMA for fp32, of its products of bytes for int8.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -16,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from decode import decode
-from engines import exact_onnxruntime_engine, ingot_engine, onnxruntime_engine, openvino_engine
+from engines import (
+    ONEDNN_ISA,
+    exact_onnxruntime_engine,
+    ingot_engine,
+    onnxruntime_engine,
+    openvino_engine,
+    openvino_survives,
+)
 from models import BENCH_MODELS, CACHE, QUANTIZED_MODELS, BenchModel
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +33,7 @@ from startup import call_overhead, startup
 from timing import Timing, interleave
 
 import ingot
-from ingot._ingot import fma_peak
+from ingot._ingot import byte_peak, byte_unit, cpu_target, fma_peak, fma_unit
 
 if TYPE_CHECKING:
     from engines import Run
@@ -58,10 +67,11 @@ def measure(model: BenchModel, engines: list[str], threads: int, rounds: int) ->
             # One engine that cannot run a model must not hide the figures of the others.
             errors[name] = str(error).splitlines()[0][:40]
             runs.pop(name, None)
-    peak = fma_peak(0.3)
+    best = byte_peak if model.name in QUANTIZED_MODELS else fma_peak
+    peak = best(0.3)
     # Engines spin for a while after a run: with more than one thread the next one waits until they sleep.
     timings = interleave(runs, rounds=rounds, pause=0.03 if threads > 1 else 0) if runs else {}
-    peak = max(peak, fma_peak(0.3)) * threads
+    peak = max(peak, best(0.3)) * threads
     difference = 0.0
     if "ingot" in runs and "onnxruntime" in runs:
         pairs = zip(runs["ingot"](), runs["onnxruntime"](), strict=True)
@@ -89,11 +99,33 @@ def figure(timing: Timing, gmac: float, peak: float, threads: int) -> dict[str, 
     }
 
 
+def cpu_line(prefix: str) -> str:
+    """The value of the first line of /proc/cpuinfo that begins so."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(prefix)), "")
+
+
+def heading() -> str:
+    name = cpu_line("model name") or platform.machine()
+    return f"{name}, target {cpu_target()}: peaks of {fma_unit()} (fp32) and {byte_unit()} (int8)"
+
+
+def keep_openvino_alive(models: list[str]) -> None:
+    """OpenVINO dies of an illegal instruction in int8 models on some CPUs with AMX: there it runs without."""
+    if not models or "amx_int8" not in cpu_line("flags").split() or ONEDNN_ISA in os.environ:
+        return
+    with console.status("whether OpenVINO survives AMX"):
+        survives = openvino_survives(models[0])
+    if not survives:
+        os.environ[ONEDNN_ISA] = "AVX512_CORE_BF16"
+        console.print(f"OpenVINO dies on {models[0]} with AMX: it runs with {ONEDNN_ISA}={os.environ[ONEDNN_ISA]}")
+
+
 def show(results: list[dict[str, Any]], title: str) -> None:
     table = Table(title=f"{title}: latency in ms (minima; 1 thread: CPU time decides)", title_justify="left")
     for column in ("model", "threads", "engine"):
         table.add_column(column)
-    for column in ("cpu min", "wall min", "wall median", "% of FMA peak", "ingot is faster by"):
+    for column in ("cpu min", "wall min", "wall median", f"% of {title} peak", "ingot is faster by"):
         table.add_column(column, justify="right")
     for result in results:
         figures = result["engines"]
@@ -109,9 +141,10 @@ def show(results: list[dict[str, Any]], title: str) -> None:
             table.add_row("", "", name, f"[red]{error}[/]")
         table.add_section()
     console.print(table)
+    unit = byte_unit() if title == "int8" else fma_unit()
     for result in results:
         console.print(
-            f"[dim]{result['model']} {result['threads']}T: peak {result['peak_gmacs']:.1f} GMAC/s, "
+            f"[dim]{result['model']} {result['threads']}T: peak {result['peak_gmacs']:.1f} GMAC/s ({unit}), "
             f"largest difference from onnxruntime {result['max_difference_from_onnxruntime']:.1e}[/]"
         )
 
@@ -177,6 +210,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
 
+    console.print(heading())
+    outside = dict(os.environ)
+    if "openvino" in arguments.engines:
+        keep_openvino_alive([name for name in arguments.models if name in QUANTIZED_MODELS])
     results = []
     for title, models, engines in (
         ("fp32", BENCH_MODELS, ENGINES),
@@ -191,7 +228,15 @@ def main() -> None:
         if measured:
             show(measured, title)
         results += measured
-    everything: dict[str, Any] = {"ingot": ingot.__version__, "machine": platform.machine(), "latency": results}
+    everything: dict[str, Any] = {
+        "ingot": ingot.__version__,
+        "machine": platform.machine(),
+        "cpu": cpu_line("model name"),
+        "target": cpu_target(),
+        "units": {"fp32": fma_unit(), "int8": byte_unit()},
+        "openvino_isa": os.environ.get(ONEDNN_ISA),
+        "latency": results,
+    }
     if not arguments.no_decode:
         with console.status("GPT-2"):
             everything["decode"] = [decode(threads, arguments.rounds) for threads in arguments.threads]
@@ -203,12 +248,13 @@ def main() -> None:
             everything["overhead"] = call_overhead()
         show_startup(everything["startup"], everything["overhead"])
     if not arguments.no_torch:
-        # In a process of its own: torch's threads and inductor's settings are not for the others.
+        # In a process of its own: torch's threads and inductor's settings are not for the others. What OpenVINO needs
+        # is not for torch, which has oneDNN too.
         figures = CACHE / "torch_figures.json"
         figures.unlink(missing_ok=True)
         script = Path(__file__).with_name("torch_compile.py")
         threads = [str(n) for n in arguments.threads]
-        subprocess.run([sys.executable, script, "--threads", *threads, "--json", figures], check=True)
+        subprocess.run([sys.executable, script, "--threads", *threads, "--json", figures], check=True, env=outside)
         everything["torch"] = json.loads(figures.read_text())
     if arguments.json:
         arguments.json.write_text(json.dumps(everything, indent=2))

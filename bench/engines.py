@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ingot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
     Run = Callable[[], list[NDArray[Any]]]
     Inputs = Mapping[str, NDArray[Any]]
+
+
+# What keeps oneDNN, and so OpenVINO, from instructions that a CPU has; read when it is loaded.
+ONEDNN_ISA = "ONEDNN_MAX_CPU_ISA"
 
 
 def ingot_engine(path: Path, inputs: Inputs, threads: int, fixed: bool = True) -> Run:
@@ -64,6 +70,18 @@ def openvino_engine(path: Path, inputs: Inputs, threads: int) -> Run:
     request = core.compile_model(model, "CPU", config).create_infer_request()
     feed = dict(inputs)
     return lambda: list(request.infer(feed, share_inputs=True).to_tuple())
+
+
+def openvino_survives(model: str) -> bool:
+    """Does OpenVINO, in a process of its own, run this one of QUANTIZED_MODELS? An error is not death."""
+    code = f"""
+from engines import openvino_engine
+from models import QUANTIZED_MODELS
+model = QUANTIZED_MODELS[{model!r}]
+openvino_engine(model.path(), model.inputs(), 1)()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True)
+    return done.returncode >= 0
 
 
 def torch_engine(module: Any, inputs: Inputs, threads: int) -> Run:

@@ -135,9 +135,29 @@ def test_bench_reports_json(mlp_path: Path) -> None:
     for result in said["results"]:
         assert result["runs"] == 20
         assert 0 < result["wall_min_ms"] <= result["wall_median_ms"] <= result["wall_p90_ms"]
+        assert 0 < result["share_of_peak"] < 1
+    # relu(x @ w + b) @ v with two rows
+    assert said["gmac"] == pytest.approx(2 * (4 * 8 + 8 * 3) * 1e-9)
+    assert said["peak"]["type"] == "fp32"
+    assert said["peak"]["gmacs"] > 0
     table = cli("bench", mlp_path, "--seconds", "0.05")
     assert table.code == 0
     assert table.out.split()[0] == "threads"
+
+
+def test_bench_names_the_unit_whose_peak_it_means(save: Save) -> None:
+    """Products of integers count by the peak of bytes; --march says which unit is in use."""
+    weights = {"w": np.ones((16, 8), np.int8)}
+    node = helper.make_node("MatMulInteger", ["x", "w"], ["y"])
+    integers = save(
+        make_model([node], [("x", TensorProto.UINT8, [4, 16])], [("y", TensorProto.INT32, [4, 8])], weights)
+    )
+    told = cli("bench", integers, "--repeat", "3", "--threads", "1", "--peak", "--march", "x86-64-v2").out
+    assert "share of peak with 1 thread(s): " in told
+    assert "(128-bit pmaddubsw, pmaddwd and paddd)" in told
+    said = json.loads(cli("bench", integers, "--repeat", "3", "--json", "--peak").out)
+    assert said["peak"]["type"] == "int8"
+    assert said["gmac"] == pytest.approx(4 * 16 * 8 * 1e-9)
 
 
 def test_inspect_as_text_json_yaml_and_page(mlp_path: Path, tmp_path: Path) -> None:

@@ -105,9 +105,8 @@ def compile(
 ) -> Graph:
     """Reads a model and optimises it; machine code is made when it first runs or is emitted.
 
-    patterns switches fusions by name, shapes fixes the shapes of inputs (-1 leaves a dim free), march is native,
-    or a target such as x86-64-v4+vnni (docs/targets.md; several for emit, commas between), threads 0 takes what the
-    process may use.
+    patterns switches fusions by name, shapes fixes the shapes of inputs (-1 leaves a dim free), march is native or
+    a target of docs/targets.md (several, commas between, for a library), threads 0 takes what the process may use.
     """
     fixed = {name: list(shape) for name, shape in (shapes or {}).items()}
     return open_model(path, dict(patterns or {}), opt_level, march, threads, fixed, False)

@@ -4,12 +4,14 @@
 #include <map>
 #include <set>
 
+#include "base/error.h"
 #include "cli/model.h"
 #include "ops/quantized_product.h"
+#include "planner/plan.h"
 
 namespace ingot {
 
-Counts count(std::vector<std::string> names) {
+Counts count(const std::vector<std::string>& names) {
   std::map<std::string, int64_t> by_name;
   for (const std::string& n : names) by_name[n]++;
   Counts out(by_name.begin(), by_name.end());
@@ -21,15 +23,16 @@ Counts count(std::vector<std::string> names) {
 
 Counts operators(const Graph& graph) {
   std::vector<std::string> names;
+  names.reserve(graph.nodes.size());
   for (const Node& n : graph.nodes) names.push_back(n.qualified_op());
-  return count(std::move(names));
+  return count(names);
 }
 
 Counts matched_fusions(const FusionReport& report) {
   std::vector<std::string> names;
   for (const auto& e : report.entries)
     if (e.outcome == "matched") names.push_back(e.fusion);
-  return count(std::move(names));
+  return count(names);
 }
 
 static const char* form_name(const Node& n) {
@@ -57,7 +60,48 @@ Counts integer_products(const Graph& graph, const CompileOptions& options) {
   const auto packed = packed_for(graph, options);
   for (const Node& n : packed->nodes)
     if (is_product(n)) names.push_back(form_name(n));
-  return count(std::move(names));
+  return count(names);
+}
+
+static double elements(const std::vector<int64_t>& dims) {
+  double out = 1;
+  for (int64_t d : dims) out *= static_cast<double>(d);
+  return out;
+}
+
+// Of a node that is a product; 0 of any other.
+static double multiply_adds(const Node& n, const std::vector<TensorInfo>& infos) {
+  const auto dims = [&](TensorId t) { return numbers(*infos[static_cast<size_t>(t)].shape); };
+  if (n.op == "MatMul" || n.op == "Gemm" || n.op == "MatMulInteger") {
+    const auto a = dims(n.inputs[0]);
+    const bool transposed = n.get_int("transA", 0) != 0 && a.size() > 1;
+    return elements(dims(n.outputs[0])) * static_cast<double>(a[a.size() - (transposed ? 2 : 1)]);
+  }
+  if (n.op == "Conv" || n.op == "ConvInteger") {
+    const auto w = dims(n.inputs[1]);
+    return w[0] ? elements(dims(n.outputs[0])) * elements(w) / static_cast<double>(w[0]) : 0;
+  }
+  if (n.is("Attention", "ingot")) {
+    double keys = 0;
+    for (size_t k : {size_t{1}, size_t{4}})  // K and its past
+      if (n.has_input(k)) keys += static_cast<double>(dims(n.inputs[k])[n.get_string("layout_k", "bhsd").find('s')]);
+    return keys * (elements(dims(n.inputs[0])) + elements(dims(n.outputs[0])));
+  }
+  return 0;
+}
+
+std::optional<MultiplyAdds> multiply_adds(const Graph& graph, const std::vector<std::vector<int64_t>>& input_dims) {
+  MultiplyAdds out;
+  try {
+    const Lowered lowered = lower_graph(graph, input_dims, graph.outputs);
+    for (const Node& n : graph.nodes)
+      (n.op.ends_with("Integer") ? out.bytes : out.floats) += multiply_adds(n, lowered.infos);
+  } catch (const Error&) {
+    return std::nullopt;
+  } catch (const DataNeeded&) {
+    return std::nullopt;
+  }
+  return out;
 }
 
 int64_t weight_bytes(const Graph& graph) {

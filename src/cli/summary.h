@@ -1,5 +1,6 @@
 // What `ingot inspect` counts, shared by its text, JSON and HTML forms.
 #pragma once
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,11 +11,17 @@ namespace ingot {
 
 using Counts = std::vector<std::pair<std::string, int64_t>>;  // most frequent first
 
-Counts count(std::vector<std::string> names);
+Counts count(const std::vector<std::string>& names);
 Counts operators(const Graph&);
 Counts matched_fusions(const FusionReport&);
 // The kernels that products of integers take (kernels/gemm_i8.h).
 Counts integer_products(const Graph&, const CompileOptions&);
+// Multiply-adds of one run with inputs of these dims, in matrix products, convolutions and attention.
+struct MultiplyAdds {
+  double floats = 0, bytes = 0;
+};
+// Nothing where shapes depend on data.
+std::optional<MultiplyAdds> multiply_adds(const Graph&, const std::vector<std::vector<int64_t>>& input_dims);
 // Bytes of all constants; those that share memory count once.
 int64_t weight_bytes(const Graph&);
 

@@ -15,7 +15,7 @@ namespace ingot {
 namespace {
 
 struct Options {
-  bool json = false, operators = false, fusions = false;
+  bool json = false, operators = false, fusions = false, targets = false;
 };
 
 // One name per line, sorted. Operators of ONNX that become these when a model is read are not repeated here.
@@ -24,7 +24,28 @@ void print_names(std::vector<std::string> names) {
   for (const std::string& n : names) fmt::print("{}\n", n);
 }
 
+// What products of 8-bit integers are made of (kernels/gemm_i8.h).
+const char* byte_products(const Target& t) {
+  if (t.has_byte_tiles()) return "AMX tiles";
+  return t.adds_byte_products() ? "vpdpbusd" : "chained, pairs, rows";
+}
+
+// The table of docs/targets.md.
+void print_targets() {
+  fmt::print(
+      "| target | features beyond its build | build | floats in a vector | vector registers | 8-bit products |\n");
+  fmt::print("|---|---|---|---|---|---|\n");
+  for (const Target& t : targets()) {
+    std::string features;
+    for (char c : t.features)
+      if (c != '+') features += c == ',' ? std::string(", ") : std::string(1, c);
+    fmt::print("| `{}` | {} | `{}` | {} | {} | {} |\n", t.name, features, t.march, t.lanes, t.registers,
+               byte_products(t));
+  }
+}
+
 void version(const Options& o) {
+  if (o.targets) return print_targets();
   std::vector<std::string> names;
   if (o.operators)
     for (const OpDef* def : OpRegistry::get().all())
@@ -52,6 +73,7 @@ void add_version(Command& app) {
   command.flag("--json", options->json, "print JSON");
   command.flag("--operators", options->operators, "list the operators there are");
   command.flag("--fusions", options->fusions, "list the fusions that --pattern switches");
+  command.flag("--targets", options->targets, "list the targets there are, as a table");
   command.callback([options] { version(*options); });
 }
 

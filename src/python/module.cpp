@@ -7,7 +7,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "base/error.h"
-#include "cli/fma_peak.h"
+#include "base/target.h"
+#include "cli/peak.h"
 #include "cli/read_bandwidth.h"
 #include "cli/version.h"
 #include "python/arrays.h"
@@ -177,8 +178,23 @@ NB_MODULE(_ingot, m) {
   add_quantizer(m);
   add_cache(m);
   add_weights(m);
-  m.def("fma_peak", &fma_peak, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
-        "fp32 multiply-adds per second this core does now, in units of 1e9; 0 without AVX2 and FMA.");
+  m.def(
+      "targets",
+      [] {
+        std::map<std::string, bool> out;
+        for (const Target& t : targets()) out.emplace(t.name, runs_here(t));
+        return out;
+      },
+      "The targets there are, and which of them this CPU runs.");
+  m.def("cpu_target", [] { return std::string(cpu_target().name); }, "The target that march native stands for.");
+  m.def("fma_unit", [] { return fp32_unit(cpu_target()); }, "What fma_peak measures, in words.");
+  m.def("byte_unit", [] { return byte_unit(cpu_target()); }, "What byte_peak measures, in words.");
+  m.def(
+      "fma_peak", [](double seconds) { return fp32_peak(cpu_target(), seconds); }, "seconds"_a = 0.2,
+      nb::call_guard<nb::gil_scoped_release>(), "fp32 multiply-adds per second this core does now, in units of 1e9.");
+  m.def(
+      "byte_peak", [](double seconds) { return byte_peak(cpu_target(), seconds); }, "seconds"_a = 0.2,
+      nb::call_guard<nb::gil_scoped_release>(), "8-bit multiply-adds per second this core does now, in units of 1e9.");
   m.def("read_bandwidth", &read_bandwidth, "seconds"_a = 0.2, nb::call_guard<nb::gil_scoped_release>(),
         "Bytes per second this core reads from memory now, in units of 1e9.");
 }

@@ -1,0 +1,217 @@
+"""Targets: every one that this CPU runs computes the same, in a session and in a library of several."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from conftest import ROOT, cli, make_model
+from onnx import TensorProto, helper
+
+import ingot
+from ingot import _ingot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Model = tuple[onnx.ModelProto, NDArray[Any]]
+
+TARGETS = _ingot.targets()
+HERE = [name for name, runs in TARGETS.items() if runs]
+RANDOM = np.random.default_rng(23)
+
+
+def floats(*shape: int) -> NDArray[np.float32]:
+    return RANDOM.standard_normal(shape, dtype=np.float32)
+
+
+def bytes_of(dtype: Any, *shape: int) -> NDArray[Any]:
+    limits = np.iinfo(dtype)
+    return RANDOM.integers(limits.min, limits.max + 1, shape).astype(dtype)
+
+
+@functools.cache
+def integer_products() -> Model:
+    """Convolution, depthwise convolution and a matrix product of bytes over their whole range, with zero points."""
+    x = bytes_of(np.uint8, 1, 16, 11, 37)
+    weights = {
+        "w": bytes_of(np.int8, 40, 16, 3, 3),
+        "depthwise": bytes_of(np.int8, 40, 1, 3, 3),
+        "matrix": bytes_of(np.int8, 35, 83),
+        "xz": np.uint8(131),
+        "wz": bytes_of(np.int8, 40),
+    }
+    nodes = [
+        helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Cast", ["c"], ["b"], to=TensorProto.UINT8),
+        helper.make_node("ConvInteger", ["b", "depthwise", "xz"], ["d"], group=40),
+        helper.make_node("Cast", ["d"], ["e"], to=TensorProto.UINT8),
+        helper.make_node("MatMulInteger", ["e", "matrix", "xz"], ["y"]),
+    ]
+    inputs = [("x", TensorProto.UINT8, x.shape)]
+    return make_model(nodes, inputs, [("y", TensorProto.INT32, [1, 40, 9, 83])], weights), x
+
+
+@functools.cache
+def qdq_layers() -> Model:
+    """Two linear layers with activations and weights quantized, as QDQ; scales are powers of two."""
+    x = floats(37, 96)
+    weights: dict[str, Any] = {"zero": np.uint8(128), "scale": np.float32(2**-5), "step": np.float32(2**-9)}
+    nodes = []
+    value = "x"
+    for i, (rows, columns) in enumerate([(96, 200), (200, 61)]):
+        weights |= {f"w{i}": bytes_of(np.int8, rows, columns), f"b{i}": RANDOM.integers(-999, 999, columns, np.int32)}
+        weights[f"bscale{i}"] = np.float32(2**-14)
+        nodes += [
+            helper.make_node("QuantizeLinear", [value, "scale", "zero"], [f"q{i}"]),
+            helper.make_node("DequantizeLinear", [f"q{i}", "scale", "zero"], [f"a{i}"]),
+            helper.make_node("DequantizeLinear", [f"w{i}", "step"], [f"v{i}"]),
+            helper.make_node("DequantizeLinear", [f"b{i}", f"bscale{i}"], [f"c{i}"]),
+            helper.make_node("Gemm", [f"a{i}", f"v{i}", f"c{i}"], [f"g{i}"]),
+            helper.make_node("Relu", [f"g{i}"], [f"r{i}"]),
+        ]
+        value = f"r{i}"
+    nodes.append(helper.make_node("QuantizeLinear", [value, "scale", "zero"], ["y"]))
+    inputs = [("x", TensorProto.FLOAT, x.shape)]
+    return make_model(nodes, inputs, [("y", TensorProto.UINT8, [37, 61])], weights), x
+
+
+@functools.cache
+def float_layers() -> Model:
+    """Conv, depthwise Conv, MatMul, Gelu, LayerNormalization and Softmax."""
+    x = floats(1, 5, 13, 19)
+    weights = {
+        "w": floats(24, 5, 3, 3) / 7,
+        "depthwise": floats(24, 1, 3, 3) / 3,
+        "matrix": floats(19, 50) / 5,
+        "gain": floats(50),
+        "bias": floats(50),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["c", "depthwise"], ["d"], group=24, pads=[1, 1, 1, 1]),
+        helper.make_node("MatMul", ["d", "matrix"], ["m"]),
+        helper.make_node("Gelu", ["m"], ["g"]),
+        helper.make_node("LayerNormalization", ["g", "gain", "bias"], ["n"]),
+        helper.make_node("Softmax", ["n"], ["y"]),
+    ]
+    inputs = [("x", TensorProto.FLOAT, x.shape)]
+    return make_model(nodes, inputs, [("y", TensorProto.FLOAT, [1, 24, 13, 50])], weights), x
+
+
+def run(model: Model, tmp_path: Path, march: str, threads: int) -> NDArray[Any]:
+    path = tmp_path / "model.onnx"
+    onnx.save(model[0], path)
+    return next(iter(ingot.compile(path, march=march, threads=threads).inference([model[1]]).values()))
+
+
+def reference(model: Model) -> NDArray[Any]:
+    """As ONNX defines the operators, in numpy."""
+    return onnx.reference.ReferenceEvaluator(model[0]).run(None, {"x": model[1]})[0]  # type: ignore[no-any-return]
+
+
+@functools.cache
+def expected_integers() -> NDArray[Any]:
+    return reference(integer_products())
+
+
+@functools.cache
+def expected_qdq() -> NDArray[Any]:
+    return reference(qdq_layers())
+
+
+@functools.cache
+def expected_floats() -> NDArray[Any]:
+    return reference(float_layers())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("march", HERE)
+def test_integers_are_the_same_on_every_target(march: str, threads: int, tmp_path: Path) -> None:
+    np.testing.assert_array_equal(run(integer_products(), tmp_path, march, threads), expected_integers())
+    np.testing.assert_array_equal(run(qdq_layers(), tmp_path, march, threads), expected_qdq())
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("march", HERE)
+def test_floats_are_close_on_every_target(march: str, threads: int, tmp_path: Path) -> None:
+    np.testing.assert_allclose(run(float_layers(), tmp_path, march, threads), expected_floats(), rtol=0, atol=1e-5)
+
+
+def test_library_of_two_targets_has_its_weights_once(tmp_path: Path) -> None:
+    """And computes the same, whichever target it takes here."""
+    x = bytes_of(np.uint8, 5, 1024)
+    weights = {"w": bytes_of(np.int8, 1024, 4096), "f": floats(4096, 512)}
+    nodes = [
+        helper.make_node("MatMulInteger", ["x", "w"], ["i"]),
+        helper.make_node("Cast", ["i"], ["c"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["c", "f"], ["y"]),
+    ]
+    inputs = [("x", TensorProto.UINT8, x.shape)]
+    model = make_model(nodes, inputs, [("y", TensorProto.FLOAT, [5, 512])], weights)
+    path = tmp_path / "model.onnx"
+    onnx.save(model, path)
+    both = ["x86-64-v3", "x86-64-v4+vnni"]
+    sizes = []
+    for march in (*both, ",".join(both)):
+        ingot.compile(path, march=march).emit(tmp_path / "model.so")
+        sizes.append((tmp_path / "model.so").stat().st_size)
+    assert sizes[2] < min(sizes[:2]) + 0.5e6
+    if not any(TARGETS[name] for name in both):
+        with pytest.raises(ingot.Error, match="which this CPU does not run"):
+            ingot.load(tmp_path / "model.so")
+        return
+    expected = ((x.astype(np.float64) @ weights["w"]) @ weights["f"]).astype(np.float32)
+    for threads in (1, 2):
+        y = ingot.load(tmp_path / "model.so", threads=threads).inference([x])["y"]
+        np.testing.assert_allclose(y, expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
+
+
+def test_a_march_that_does_not_exist_is_refused(mlp_path: Path, tmp_path: Path) -> None:
+    message = "march 'x86-64-v9' is not a target Ingot compiles for"
+    for march in ("x86-64-v9", "x86-64-v2,x86-64-v9"):
+        with pytest.raises(ingot.InvalidInputError, match=message) as error:
+            ingot.compile(mlp_path, march=march).emit(tmp_path / "model.so")
+        assert all(name in str(error.value) for name in TARGETS)
+        assert not (tmp_path / "model.so").exists()
+    done = cli("compile", mlp_path, "-o", tmp_path / "model.so", "--march", "x86-64-v9")
+    assert done.code != 0
+    assert message in done.err
+
+
+def test_an_isa_that_does_not_exist_is_refused(mlp_path: Path) -> None:
+    code = f"import ingot, numpy; ingot.compile({str(mlp_path)!r}).inference([numpy.ones((1, 4), numpy.float32)])"
+    environment = {**os.environ, "INGOT_ISA": "pdp-11"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "INGOT_ISA=pdp-11 is not a target Ingot knows" in done.stderr
+    assert all(name in done.stderr for name in TARGETS)
+    said = cli("version", INGOT_ISA="pdp-11")
+    assert said.code != 0
+    assert "INGOT_ISA=pdp-11 is not a target Ingot knows" in said.err
+
+
+@pytest.mark.parametrize("march", HERE)
+def test_isa_is_what_native_means(march: str) -> None:
+    code = "from ingot import _ingot; print(_ingot.cpu_target(), _ingot.fma_peak(0.001), _ingot.byte_peak(0.001))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "INGOT_ISA": march}, capture_output=True, text=True, check=True
+    )
+    name, fp32, int8 = done.stdout.split()
+    assert name == march
+    assert float(fp32) > 0
+    assert float(int8) > 0
+
+
+def test_the_page_has_the_table_of_targets() -> None:
+    table = cli("version", "--targets").out
+    assert table in (ROOT / "docs" / "targets.md").read_text()
+    assert {row.split("`")[1] for row in table.splitlines()[2:]} == set(TARGETS)
