@@ -8,6 +8,7 @@
 #include "../../src/kernels/gemm_i8_tiles.cpp"
 
 #include "../../src/planner/pack_i8.cpp"
+#include "../../src/planner/pack_i8_chained.cpp"
 #include "reference.h"
 #if defined(__AMX_INT8__)
 #include <sys/syscall.h>
