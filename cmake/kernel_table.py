@@ -14,10 +14,12 @@ def run(tool: str, *arguments: object) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
+# Objects of sources that are gone may still lie in the folder.
+sources = sorted(s.stem for s in (Path(__file__).parent.parent / "src" / "kernels").glob("*.cpp"))
 kernels: list[str] = []
 for build in builds:
     joined, native = folder / f"joined_{build}.o", folder / f"native_{build}.o"
-    run("ld.lld", "-r", *sorted((folder / build).glob("*.o")), "-o", joined)
+    run("ld.lld", "-r", *(folder / build / f"{source}.o" for source in sources), "-o", joined)
     symbols = run("llvm-nm", "--defined-only", "--extern-only", "--format=posix", joined).splitlines()
     found = sorted(line.split()[0] for line in symbols if line.startswith("ingot_") and line.split()[1] in "TW")
     if kernels and found != kernels:

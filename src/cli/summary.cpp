@@ -35,22 +35,24 @@ Counts matched_fusions(const FusionReport& report) {
   return count(names);
 }
 
-static const char* form_name(const Node& n) {
-  if (!n.has("packed")) return "8-bit operands, packed at run time";
-  switch (n.get_int("packed", 0)) {
-    case kernel::kI8Chained:
+static const char* describe_form(const Node& n) {
+  const auto form = packed_form(n);
+  if (!form) return "8-bit operands, packed at run time";
+  switch (*form) {
+    case PackedForm::Chained:
       return "chained 8-bit weights";
-    case kernel::kI8Dot:
-      return "8-bit weights for vpdpbusd";
-    case kernel::kI8Tiles:
-      return "8-bit weights for AMX";
-    case kernel::kI8Rows:
-      return "8-bit weights for single rows";
-    case kDepthwiseForm:
-      return "depthwise filters";
-    default:
+    case PackedForm::Pairs:
       return "weights widened to 16 bits";
+    case PackedForm::Rows:
+      return "8-bit weights for single rows";
+    case PackedForm::Dot:
+      return "8-bit weights for vpdpbusd";
+    case PackedForm::Tiles:
+      return "8-bit weights for AMX";
+    case PackedForm::Depthwise:
+      return "depthwise filters";
   }
+  return "";
 }
 
 Counts integer_products(const Graph& graph, const CompileOptions& options) {
@@ -59,7 +61,7 @@ Counts integer_products(const Graph& graph, const CompileOptions& options) {
   std::vector<std::string> names;
   const auto packed = packed_for(graph, options);
   for (const Node& n : packed->nodes)
-    if (is_product(n)) names.push_back(form_name(n));
+    if (is_product(n)) names.push_back(describe_form(n));
   return count(names);
 }
 

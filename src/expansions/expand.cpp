@@ -21,6 +21,7 @@ bool has_expandable(const Graph& g) {
   });
 }
 
+// Replaces all nodes of a body by one that fails with this message when it runs.
 void say_when_run(Graph& body, const std::string& what) {
   Node raise{.op = "Raise", .domain = "ingot", .name = body.name, .attrs = {{"message", what}}};
   for (const Node& n : body.nodes)
@@ -30,7 +31,10 @@ void say_when_run(Graph& body, const std::string& what) {
   remove_dead(body);
 }
 
-// Left as it is (in_body), a branch that makes no sense could not be compiled: only the expansion of its nodes can.
+// Expands the nodes of a body. A branch of an If that breaks the rules of its operators, for example with shapes that
+// do not fit, may be one that never runs. It cannot be expanded, and operators that are only defined by an expansion
+// have no kernel, so it cannot be left as it is either (as in_body does): it becomes a node that fails with the same
+// message if the branch is taken.
 void expand_body(const Node& node, Graph& body) {
   try {
     expand(body);

@@ -177,7 +177,7 @@ struct EwiseKernel {
   EwiseChunkFn apply;
 };
 
-// Of the native build for one ISA level, which appends its name to the symbol; null when there is no such row.
+// Of one native build, which appends its name to the symbol; null when there is no such row.
 extern "C" const EwiseKernel* ingot_find_ewise(const char* op, int32_t dtype);
 INGOT_KERNEL(ingot_find_ewise);  // not called as a kernel: a cast gives it its own type back
 

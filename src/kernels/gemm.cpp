@@ -143,13 +143,17 @@ template <int NR>
 inline constexpr int kFewTileRows = kTileRows<NR>;
 #endif
 
+// A and the panels of B. A group g of B (kernels/narrow.h) adds to C[i][j]
+//   scale[g][j] * ( sum_k a[i][k] q[k][j]  -  zero * sum_k a[i][k] )          k: the rows of the group
+// whose second sum does not depend on the column. It is computed once, and the first one begins with it:
+//   start[i][g] = -zero * sum_k a[i][k]      one zero point for all of B
+//   sums[i][g]  = sum_k a[i][k]              zero points of each group and column, which are multiplied in begin_group
+// start also has the 8 a[7] of each word that 4-bit numbers met as floats lack.
 struct FewRows {
   NarrowPanels narrow;
   const float* a;  // rows a_row floats apart
   int64_t a_row;
-  // [m][groups], null where all are 0: what the sum of a group begins with, and the elements of A that meet it, summed,
-  // where groups have zero points.
-  const float *start, *sums;
+  const float *start, *sums;  // [m][groups]; null where not needed
   int64_t groups;
   // The row in digits, with a factor for each run; null where it is met as floats.
   const int8_t* digits;
@@ -170,7 +174,8 @@ INGOT_INLINE bool gemm_write_digits(const GemmParams& p, float* a, int64_t group
   return true;
 }
 
-// A as this path reads it: where it is, or copied to scratch, unless it is there from the range before.
+// Fills in f: A where it is, or copied to scratch and prepared. is_there: the call for the range of units before this
+// one left it in scratch.
 INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x, FewRows& f, float* scratch,
                                      bool is_there) {
   const bool nibbles = p.b_type == kPanelU4, start = nibbles || (has_scales(p.b_type) && !p.b_zeros && p.b_zero != 0);
@@ -192,7 +197,8 @@ INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x,
     *in_digits = gemm_in_digits(p) && (p.a_digits == 2 ? gemm_write_digits<2>(p, to, f.groups, digits, factors)
                                                        : gemm_write_digits<3>(p, to, f.groups, digits, factors));
     const bool floats = nibbles && !*in_digits;
-    // The sum of (q - zero) a, where the last 4-bit number of a word counts as q - 8 among floats.
+    // The factor of each element, by its row in a word: -zero, and 8 more for row 7, which is met as q - 8 among
+    // floats.
     Octet begin = Octet(p.b_zeros ? 0.f : -float(p.b_zero));
     if (floats) begin[kNibbles - 1] += 8;
     for (int64_t g = 0; (start || p.b_zeros) && g < f.groups; g++) {
@@ -209,7 +215,7 @@ INGOT_INLINE void gemm_few_rows_of_a(const GemmParams& p, const GemmMatrices& x,
   if (p.b_zeros) f.sums = sums;
 }
 
-// What the sum of a group begins with: minus its zero point times the sum of a, in one way or the other.
+// What the sums of a group begin with: minus its zero points times the sums of a (FewRows).
 template <int MR, int NV>
 INGOT_INLINE void begin_group(VF (&part)[MR][NV], const FewRows& f, const NarrowGroup& group, int64_t index,
                               int64_t row) {

@@ -70,8 +70,15 @@ INGOT_INLINE int64_t gemm_units(const GemmParams& p) {
 INGOT_INLINE int64_t gemm_a_scratch_floats(const GemmParams& p) {
   return p.a_packing ? (p.m / p.m_blocks + 2 * kMostTileRows + 1) * div_up(p.k_slice, 16) * 16 : 0;
 }
-// Few rows: in a line of its own, whether a single row is there in digits; rows of A one after the other, weighted for
-// 4-bit numbers, then two sums of each over each group, then the digits of a single row.
+// Scratch of few rows and a narrow B. "row" is gemm_few_row_floats floats; groups are those of B (kernels/narrow.h):
+//
+//   int64, padded to 64 bytes   1: the one row was written in digits; what was packed in one range of units is found
+//                               here by the next
+//   float [m][row]              rows of A: as they are, prepared for 4-bit numbers, or rounded to their digits
+//   float [m][groups]           what the sum of each group begins with (FewRows::start)
+//   float [m][groups]           the sum of the elements of A in each group (FewRows::sums)
+//   float [groups][digit runs]  the factor of each run of digits; only if m = 1 and B has 4 bits,
+//   int8  [row][a_digits]       and the digits
 inline constexpr int64_t kFewRowsHead = 64 / sizeof(float);
 INGOT_INLINE int64_t gemm_few_row_floats(const GemmParams& p) { return div_up(p.k, kNibbles) * kNibbles; }
 INGOT_INLINE bool gemm_in_digits(const GemmParams& p) { return p.b_type == kPanelU4 && p.m == 1; }

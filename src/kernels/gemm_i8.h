@@ -3,26 +3,26 @@
 // A and B are u8 or i8 each. The zero points are taken out of the finished sum:
 //   sum (a - za)(b - zb)  =  sum a b  -  za sum b  -  zb (sum a - K za).
 //
-// Five forms. In the first three rows of A lie in the lanes of vectors: A is packed into words of 4 bytes per row,
-// [word][rows of a tile], and a word of B, for one column, is broadcast.
-//  - kI8Chained: a word is 4 bytes of K. pmaddubsw multiplies u8 by i8 and adds neighbours in 16 bits, where it would
-//    saturate. It cannot if in every 16-bit lane the positive weights sum to at most 128, and the negative ones too:
-//    255 * 128 < 2^15. Weights are known when they are packed (planner/pack_i8.h), so each group of 2 columns gets a
-//    program in which that holds: words are chained so that even the products of three may be added in 16 bits before
-//    one pmaddwd widens them, in one of two byte orders of A, and a word that is never safe is split into two.
-//    A tile is 3 vectors of rows by 2 columns: the fewer columns share a chain, the longer it can be.
-//  - kI8Pairs: a word is 2 numbers of K widened to 16 bits, multiplied by pmaddwd. For weights that chain badly and for
-//    operands that are not known ahead. A tile is 16 rows (or 2 vectors) by 4 columns.
-//  - kI8Rows: a word is 4 bytes of K, for A that is known to have no more than i8_few_rows. They are taken one by one,
-//    with columns in the lanes, so that weights are read once, as they lie, at the speed of memory: pmaddubsw with
-//    every other byte of A, then with the rest, has one product in a lane of 16 bits, which always fits.
-// Where the target adds products of bytes in 32 bits, columns lie in the lanes (kernels/gemm_i8_panels.h), for any
-// number of rows:
-//  - kI8Dot: vpdpbusd on panels of columns, as wide as those of floats.
-//  - kI8Tiles: AMX on panels of 32 columns.
+// Five forms, one file each: a way to pack B, and a kernel for it.
+//
+//                 in the lanes   instruction   adds in    for
+//   kI8Chained    rows of A      pmaddubsw     16 bits    constant B; gemm_i8_chained.cpp
+//   kI8Pairs      rows of A      pmaddwd       32 bits    B that chains badly or is not constant; gemm_i8_pairs.cpp
+//   kI8Rows       columns of B   pmaddubsw     16 bits    constant B and at most i8_few_rows rows; gemm_i8_rows.cpp
+//   kI8Dot        columns of B   vpdpbusd      32 bits    any B, if the target has it; gemm_i8_dot.cpp
+//   kI8Tiles      columns of B   AMX           32 bits    any B, if the target has it; gemm_i8_tiles.cpp
+//
+// pmaddubsw adds two products of u8 and i8 in 16 bits, where 255 * 128 * 2 would saturate:
+//  - Chained. It cannot saturate if in every 16-bit lane the positive weights sum to at most 128, and the negative ones
+//    too: 255 * 128 < 2^15. B is known when it is packed, so the packer (planner/pack_i8_chained.h) finds words of
+//    weights whose products may even be added three at a time before pmaddwd widens them.
+//  - Rows. One factor of each two is 0, so a lane has one product.
+//
+// kernels/gemm_i8_words.h draws how the first three pack A and has a glossary: word, tile, step, run, chunk, block,
+// program, chain, order, twelfth. kernels/gemm_i8_panels.h draws the panels of the other two.
 //
 // Operands: A, B, C, a_zero, b_zero, then the extra operands of the epilogue. The epilogue is a hook that also stores,
-// as C may be of any type. Units: batch x groups of rows x chunks of columns, chunks fastest.
+// as C may be of any type.
 //
 // A row of A is a number of runs of contiguous bytes: one for a matrix, one per row of taps for a convolution over an
 // image with its padding in place.
@@ -35,72 +35,72 @@
 namespace ingot::kernel {
 
 enum I8Form : int64_t { kI8Chained = 1, kI8Pairs = 2, kI8Dot = 3, kI8Rows = 4, kI8Tiles = 6 };
+// B lies in panels of columns, and columns in the lanes.
 INGOT_INLINE constexpr bool i8_in_panels(int64_t form) { return form == kI8Dot || form == kI8Tiles; }
 
 struct GemmI8Params {
-  int64_t form;            // I8Form, which each kernel has one of
-  int64_t lanes;           // of the target
-  int64_t panel;           // columns of a panel, of forms in panels
-  int64_t a_packing;       // of forms in panels: rows of A are copied to scratch (i8_must_copy)
-  int64_t b_packed;        // 1: as of planner/pack_i8.h; 0: plain, K one run after the other; kI8Pairs and panels only
+  int64_t form;            // I8Form: that of the kernel
+  int64_t lanes;           // floats in a vector of the target
+  int64_t panel;           // forms in panels: columns of a panel
+  int64_t a_packing;       // forms in panels: rows of A are copied to scratch (i8_must_copy)
+  int64_t b_packed;        // 1: by planner/pack_i8.h; 0: not (kI8Pairs and panels), the runs one after the other
   int64_t a_signed;        // A is i8
   int64_t b_signed;        // B is i8
   int64_t a_zero, b_zero;  // I8Zero
-  int64_t a_slack;         // kI8Slack bytes after any run may be read
+  int64_t a_slack;         // 1: kI8Slack bytes after any run of A may be read
   int64_t row_groups;      // i8_row_groups(form, m)
   int64_t m, n;
   int64_t row_dims[4], row_stride[4];         // rows count through these dims; strides in bytes
-  int64_t runs[3], run_stride[3], run_bytes;  // runs count through these dims
+  int64_t runs[3], run_stride[3], run_bytes;  // runs of a row count through these dims; strides in bytes
   int64_t batch[3], a_batch[3], b_batch[3];   // strides in bytes
-  int64_t b_row, b_col;                       // unless packed
-  int64_t entry_row, entry_col;               // where a batch entry begins in the result
+  int64_t b_row, b_col;                       // strides of a B that is not packed, in bytes
+  int64_t entry_row, entry_col;               // batch entry i begins at row i * entry_row, column i * entry_col of C
   int64_t c_row;                              // elements between rows of C
   int64_t extras;
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
 
-// Tiles of the forms with rows in the lanes.
+// --- words: the forms chained, pairs and rows (kernels/gemm_i8_words.h draws all of this) ---
+
+// Rows of a step; rows that a tile has room for; columns of a group.
 INGOT_INLINE constexpr int64_t i8_step_rows(int64_t form, int64_t lanes) {
   return form == kI8Chained ? max_of(8, lanes) : max_of(16, 2 * lanes);
 }
-INGOT_INLINE constexpr int64_t i8_tile_rows(int64_t form, int64_t lanes) {  // at most
+INGOT_INLINE constexpr int64_t i8_tile_rows(int64_t form, int64_t lanes) {
   return form == kI8Chained ? max_of(24, 3 * lanes) : max_of(16, 2 * lanes);
 }
 INGOT_INLINE constexpr int64_t i8_tile_columns(int64_t form, int64_t lanes) {
   return form == kI8Chained ? 2 : form == kI8Pairs ? 4 : max_of(8, lanes);
 }
-// Packed weights of a chunk stay in L2 while the rows pass.
+// Columns of a chunk, whose packed weights stay in L2 while the rows pass; rows of a group, about, without and with
+// panels.
 inline constexpr int64_t kI8ChunkColumns = 128, kI8GroupRows = 64, kI8PanelGroupRows = 128;
-// So few rows at the end are multiplied one by one: the lanes of a tile would be empty.
+// Up to so many rows that would begin a step of their own are single rows: most lanes of a tile would be empty.
 INGOT_INLINE constexpr int64_t i8_few_rows(int64_t form) { return form == kI8Chained ? 2 : 4; }
-inline constexpr int64_t kI8Slack = 32;
-inline constexpr int64_t kI8Orders = 2;    // byte orders of A in kI8Chained: 0123 and 0213
-inline constexpr int64_t kI8MaxChain = 3;  // words: a chain has 2 or 3
-// Where a word of A lies, in one order of its bytes, is told in twelfths of the word's place:
-//
-//   a tile            [word][order][rows of a tile][4 bytes]:  a twelfth is rows * 4 / 12 = 8 or 16 bytes
-//   a row by itself   [word][order][12 bytes], the word twice and 4 bytes of nothing:  a twelfth is one byte
-//
-// so that one offset serves both, and an address in a tile is one instruction.
-inline constexpr int64_t kI8Twelfths = 12;
+inline constexpr int64_t kI8Slack = 32;     // bytes
+inline constexpr int64_t kI8Orders = 2;     // of the bytes of a word of A in kI8Chained: 0123 and 0213
+inline constexpr int64_t kI8MaxChain = 3;   // words of a chain, which has 2 or 3
+inline constexpr int64_t kI8Twelfths = 12;  // the units in which the place of a word is counted; bytes, in a single row
+// Bytes of a twelfth in a packed tile.
 INGOT_INLINE constexpr int64_t i8_twelfth(int64_t lanes) { return i8_tile_rows(kI8Chained, lanes) * 4 / kI8Twelfths; }
 
-// Are words bytes, those of A unsigned and those of B signed? Others are 128 too high or too low, which is put right in
-// the finished sum.
+// Does the kernel multiply bytes, u8 of A by i8 of B? Then an A of i8 is packed plus 128 and a B of u8 less 128, which
+// the finished sum makes up for as it does for zero points. (kI8Pairs multiplies 16-bit numbers, which hold either.)
 INGOT_INLINE constexpr bool i8_of_bytes(int64_t form) { return form != kI8Pairs; }
-INGOT_INLINE constexpr int64_t i8_word_bytes(int64_t form) { return i8_of_bytes(form) ? 4 : 2; }  // of K
+// Numbers of K in a word; words of a run, and of a row; orders in which a tile has each word.
+INGOT_INLINE constexpr int64_t i8_word_bytes(int64_t form) { return i8_of_bytes(form) ? 4 : 2; }
 INGOT_INLINE int64_t i8_run_words(int64_t form, int64_t run_bytes) { return div_up(run_bytes, i8_word_bytes(form)); }
 INGOT_INLINE int64_t i8_words(const GemmI8Params& p) {
   return p.runs[0] * p.runs[1] * p.runs[2] * i8_run_words(p.form, p.run_bytes);
 }
 INGOT_INLINE constexpr int64_t i8_word_stride(int64_t form) { return form == kI8Chained ? kI8Orders : 1; }
 
-// Bytes of a packed row that is multiplied by itself, for each word.
+// Bytes that a single row takes for each word.
 INGOT_INLINE constexpr int64_t i8_row_word(int64_t form) {
   return form == kI8Chained ? kI8Orders * kI8Twelfths : form == kI8Rows ? 8 : 4;
 }
 
-// K is cut into blocks of words, of which a tile's rows of A stay in L1.
+// Blocks that the words of a row are cut into: block i has the words [start(i), start(i + 1)).
 INGOT_INLINE int64_t i8_blocks(int64_t form, int64_t words) {
   return max_of(1, words / (form == kI8Chained ? 64 : 128));
 }
@@ -110,8 +110,8 @@ INGOT_INLINE int64_t i8_chunks(int64_t n) { return div_up(n, kI8ChunkColumns); }
 INGOT_INLINE int64_t i8_row_groups(int64_t form, int64_t m) {
   return max_of(1, div_up(m, i8_in_panels(form) ? kI8PanelGroupRows : kI8GroupRows));
 }
-// Rows are cut into steps, and steps into tiles of which the tallest has one step more than the lowest. Up to
-// i8_few_rows rows that would begin a step of their own are single rows after the last tile.
+// Rows are cut into steps, and steps evenly into tiles: the tallest has at most one step more than the lowest. Single
+// rows come after the last tile.
 INGOT_INLINE int64_t i8_single_rows(const GemmI8Params& p) {
   const int64_t rest = p.m % i8_step_rows(p.form, p.lanes);
   return rest <= i8_few_rows(p.form) ? rest : 0;
@@ -125,36 +125,37 @@ INGOT_INLINE int64_t i8_tiles(const GemmI8Params& p) {
 INGOT_INLINE int64_t i8_tile_start(const GemmI8Params& p, int64_t tile) {
   return i8_steps(p) * tile / i8_tiles(p) * i8_step_rows(p.form, p.lanes);
 }
-INGOT_INLINE int64_t i8_group_start(const GemmI8Params& p, int64_t group) {  // a tile
-  return i8_tiles(p) * group / p.row_groups;
-}
+// The first tile of a group of rows.
+INGOT_INLINE int64_t i8_group_start(const GemmI8Params& p, int64_t group) { return i8_tiles(p) * group / p.row_groups; }
+// Units: batch x groups of rows x chunks of columns (or panels), the last fastest.
 INGOT_INLINE int64_t i8_units(const GemmI8Params& p) {
   if (p.m == 0) return 0;
   const int64_t parts = i8_in_panels(p.form) ? div_up(p.n, p.panel) : i8_chunks(p.n);
   return p.batch[0] * p.batch[1] * p.batch[2] * p.row_groups * parts;
 }
 
-// Packed B: this header, then at the offsets (bytes) it names:
-//  - colsum: i32 for each column, the sum of its stored weights
-//  - kI8Chained: a program for each chunk of columns, block of K and group of 2 columns, in this order but for the
-//    groups, which are sorted by length. Its words follow each other, those of chains of three first, then those of
-//    chains of two; offsets: u16, where a word of A lies in the block, in twelfths;
-//    weights: [word][2 columns][4] i8
-//  - kI8Pairs: weights: [group of 4 columns][word][4 columns][2] i16
-//  - kI8Rows: weights: [group of columns][word][columns of a group][4] i8
-//  - kI8Dot, kI8Tiles: weights: panels (kernels/gemm_i8_panels.h)
+// Packed B is this header, then the sections whose offsets, in bytes, it has:
+//   colsum    i32 for each column: the sum of its stored weights
+//   programs  I8Program, kI8Chained only (planner/pack_i8_chained.h draws these three)
+//   offsets   u16, kI8Chained only
+//   weights   in the format of the form
 struct I8Header {
   int64_t colsum, programs, offsets, weights;
 };
 struct I8Program {
-  int32_t first_word, triples, pairs;
-  int32_t group;  // of columns, within the chunk
+  int32_t first_word;      // its first one in the sections offsets and weights
+  int32_t triples, pairs;  // chains of three words, which come first, and of two
+  int32_t group;           // of 2 columns, within the chunk
 };
 
-// Scratch: packed tiles of A, rows that are packed by themselves, the sums of all, the accumulators of a chunk, and B's
-// chunk unless it is packed ahead.
+// Scratch, offsets in bytes.
 struct I8Scratch {
-  int64_t a, single_rows, row_sums, acc, b, total;
+  int64_t a;            // the packed tiles of a group of rows
+  int64_t single_rows;  // the packed single rows
+  int64_t row_sums;     // i32: the sum of each row of both
+  int64_t acc;          // i32: the sums of a tile and a chunk
+  int64_t b;            // i32 colsum, then the words of a chunk of a B that is not packed
+  int64_t total;
 };
 INGOT_INLINE I8Scratch i8_scratch(const GemmI8Params& p) {
   I8Scratch s;
@@ -169,10 +170,11 @@ INGOT_INLINE I8Scratch i8_scratch(const GemmI8Params& p) {
   return s;
 }
 
-// --- forms in panels ---
+// --- panels: the forms dot and tiles (kernels/gemm_i8_panels.h draws them) ---
 
 inline constexpr int64_t kI8TilePanel = 32;  // columns of a panel of kI8Tiles
-INGOT_INLINE constexpr int64_t i8_depth_unit(int64_t form) { return form == kI8Tiles ? 64 : 4; }  // bytes of K
+// K is padded with zeros to a multiple of so many bytes.
+INGOT_INLINE constexpr int64_t i8_depth_unit(int64_t form) { return form == kI8Tiles ? 64 : 4; }
 INGOT_INLINE constexpr int64_t i8_panel_columns(int64_t form, int64_t lanes, int64_t n) {
   return form == kI8Tiles ? kI8TilePanel : best_panel(lanes, n);
 }
@@ -182,20 +184,22 @@ INGOT_INLINE constexpr int64_t i8_padded_depth(int64_t form, int64_t depth) {
 INGOT_INLINE int64_t i8_padded_depth(const GemmI8Params& p) {
   return i8_padded_depth(p.form, p.runs[0] * p.runs[1] * p.runs[2] * p.run_bytes);
 }
-// Rows of A are read where they are only if they are u8 and their runs fill whole words, or whole tiles.
+// Rows of A are read where they are only if they are u8 and each run is a multiple of i8_depth_unit.
 INGOT_INLINE bool i8_must_copy(const GemmI8Params& p) { return p.a_signed || p.run_bytes % i8_depth_unit(p.form) != 0; }
 // Bytes between copies of rows: not a multiple of 256, or they would share few cache sets.
 INGOT_INLINE int64_t i8_copy_stride(const GemmI8Params& p) {
   const int64_t bytes = div_up(i8_padded_depth(p), 64) * 64;
   return bytes % 256 == 0 ? bytes + 64 : bytes;
 }
-// Rows of a group: whole tiles of 16 but for the last one. Of equal groups a constant, where sizes are.
+// Rows of a group: a multiple of 16; the last group may have fewer. Where all groups are equal, the number does not
+// depend on the group, so that code that is specialised for the sizes has a constant.
 INGOT_INLINE int64_t i8_group_rows(const GemmI8Params& p) { return div_up(div_up(p.m, p.row_groups), 16) * 16; }
 INGOT_INLINE int64_t i8_group_rows(const GemmI8Params& p, int64_t group) {
   const int64_t rows = i8_group_rows(p);
   if (p.row_groups == 1) return p.m;
   return p.m % rows == 0 && p.m / rows == p.row_groups ? rows : max_of(0, min_of(rows, p.m - group * rows));
 }
+// Scratch, offsets in bytes: members of PanelCall (kernels/gemm_i8_panels.h).
 struct I8PanelScratch {
   int64_t at, row_sums, start, sums, copy, own_colsum, own_panel, total;
 };

@@ -2,17 +2,31 @@
 //   b[k][n] = narrow[k][n]                                                  bf16, f16
 //   b[k][n] = scale[k / block][n] * (narrow[k][n] - zero[k / block][n])     8- and 4-bit integers
 // A panel is a sequence of groups of `block` rows, each followed by its scales and, where they differ, its zero points:
-//   rows of the group | scale[panel], as floats or halves | float zero[panel]
+//
+//   group 0                                                    group 1
+//   rows [block][panel] | scale [panel] | zero [panel]       | rows ...
+//                         f32 or f16      f32, if zeros = 1
+//
 // so a product streams it from start to end. bf16 and f16 are one group without scales; a scale per column is one group
 // of K rows. All groups of a panel take the same number of bytes.
 //
-// 4-bit numbers are unsigned and stand in 32-bit words, one for each column: rows 0 to 3 of a word in the lower halves
-// of its bytes, rows 4 to 7 in the upper ones. A group has a multiple of 8 rows; rows past its end are 0. They meet A
-// in one of two ways:
-//  - as floats, for several rows of A. Masked where it stands (at place p of the word) a number is a multiple of 16^p,
-//    which the other factor makes up for, so that a weight costs one `and` and one conversion. The last of a word is
-//    not even masked: the word as a whole is 16^7 times it plus all the others, which the factors of the others make up
-//    for. A word is converted as a signed number, so that this one counts 8 less.
+// 4-bit numbers are unsigned. A 32-bit word has 8 of them: 8 neighbouring rows of one column. Lower halves of its bytes
+// are rows 0 to 3, upper halves rows 4 to 7:
+//
+//   bits    31-28  27-24  23-20  19-16  15-12  11-8   7-4    3-0
+//   place     7      6      5      4      3      2      1      0
+//   row       7      3      6      2      5      1      4      0
+//
+//   words of a group: [rows / 8][panel]. A group has a multiple of 8 rows; rows past its end are 0.
+//
+// They meet A in one of two ways:
+//  - as floats, for several rows of A. Let q[p] be the number in place p. It is not shifted down, so that it costs one
+//    `and` and one conversion to a float:
+//      f[p] = word & (15 << 4 p) = 16^p q[p]                 for p < 7
+//      f[7] = word = 16^7 q[7] + f[6] + ... + f[0]           not masked: one instruction less
+//    and the row of A is prepared (weigh_for_nibbles): a[p] is divided by 16^p, and what f[7] has too much of each q[p]
+//    is taken off a[p]. Words are converted as signed numbers with the top bit flipped, so f[7] counts q[7] - 8; the 8
+//    times a[7] is added to the sum (kernels/gemm.cpp).
 //  - in integers, for one row of A, which is written in digits (Digits below).
 #pragma once
 #include "kernels/half.h"
@@ -35,7 +49,7 @@ INGOT_INLINE VF widen(const F16* p) { return f16_to_f32(load(reinterpret_cast<co
 INGOT_INLINE VF widen(const int8_t* p) { return __builtin_convertvector(__builtin_convertvector(load(p), VI), VF); }
 
 inline constexpr int kNibbles = 8;                       // in a word
-inline constexpr uint32_t kTopSign = uint32_t(1) << 31;  // makes the last one of a word signed
+inline constexpr uint32_t kTopSign = uint32_t(1) << 31;  // flipped, q[7] becomes the signed number q[7] - 8
 INGOT_INLINE constexpr int nibble_place(int row) { return row % 4 * 2 + row / 4; }
 INGOT_INLINE constexpr int nibble_row(int place) { return place / 2 + place % 2 * 4; }
 
@@ -133,8 +147,8 @@ INGOT_INLINE void expand_panel(float* dst, const NarrowPanels& n, const char* pa
   }
 }
 
-// A row of A as 4-bit numbers meet it, in place; k counts whole words. With f[i] = 16^i q[i] for the number in place i,
-// and f[7] = sum 16^i q[i]:
+// Prepares a row of A for 4-bit numbers, in place; k is a multiple of 8. Of each 8 elements, a[i] is the one that meets
+// place i of a word. With f[i] = 16^i q[i] for i < 7, and f[7] = the sum of all 16^i q[i]:
 //   sum a[i] q[i] = a[7] 16^-7 f[7] + sum_{i < 7} (a[i] - a[7] 16^(i-7)) 16^-i f[i]
 using Octet = float __attribute__((ext_vector_type(kNibbles)));
 INGOT_INLINE void weigh_for_nibbles(float* a, int64_t k) {
@@ -164,17 +178,23 @@ INGOT_INLINE float weighted_sum(const float* a, int64_t n, Octet factor) {
   INGOT_UNROLL for (int j = 0; j < kNibbles; j++) total += sum[j];
   return total;
 }
-// The numbers in one place of each word, as f above.
+// f[Place], as above, of each word.
 template <int Place>
 INGOT_INLINE VF numbers_at(VU words) {
   VU numbers = Place == kNibbles - 1 ? words ^ kTopSign : words & (15u << 4 * Place);
   return __builtin_convertvector(__builtin_bit_cast(VI, numbers), VF);
 }
 
-// Runs of up to kDigitRows elements of a row as fixed-point numbers: a factor for each run, and signed digits of 8 bits
-// for each element. Three are no less precise than floats next to the largest of the run, two are numbers of 16 bits:
-//   a[k] = factor * (65536 d0 + 256 d1 + d2)    or    factor * (256 d0 + d1)
-// stored as 8 bytes of each digit for the 8 rows of a word. Sums of digits times 4-bit numbers over a run fit 16 bits.
+// Digits: a row of A in fixed point. Each run of up to kDigitRows elements has a factor, each element two or three
+// signed digits of 8 bits:
+//   a[k] = factor * (256 d0 + d1)    or    factor * (65536 d0 + 256 d1 + d2)
+// Two digits are numbers of 16 bits; three are as precise as floats for the largest element of a run. Stored, with
+// three:
+//
+//   elements 0 to 7                       elements 8 to 15
+//   8 x d0 | 8 x d1 | 8 x d2            | 8 x d0 | ...          bytes; 8 elements meet one word
+//
+// Sums of digits times 4-bit numbers over a run fit 16 bits.
 inline constexpr int kDigitRows = 32;
 static_assert(kDigitRows / 2 * 15 * 128 < 1 << 15);  // two sums of 16 bits for each column
 
@@ -182,8 +202,8 @@ struct DigitRun {
   const int8_t* digits;
   float factor;
 };
-// The rows of `a` are whole words, and become what the digits say. False where a number is not finite, or the numbers
-// are too large or small for this.
+// Writes one run: `rows` elements, a multiple of 8. They are rounded in `a` as well, to what the digits stand for.
+// False where an element is not finite, or the largest is too large or too small for a factor.
 template <int Digits>
 INGOT_INLINE bool write_digits(float* a, int64_t rows, int8_t* digits, float* factor) {
   constexpr float kMost = 127 << 8 * (Digits - 1), kLarge = 1e30f, kSmall = 1e-30f;

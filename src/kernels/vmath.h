@@ -1,4 +1,4 @@
-// Vector mathematics in single precision: branch-free, right for every float, the same source at every ISA level.
+// Vector mathematics in single precision: branch-free, right for every float, the same source in every build.
 // What needs double inside (sin, cos, pow), the double-precision versions and the rare functions are in vmath_f64.h.
 //
 // Largest error in ulp over every 251st float and all special values (tests/kernels/vmath_test.cpp; INGOT_EXHAUSTIVE=1

@@ -1,7 +1,7 @@
 // MatMulInteger and ConvInteger: products of 8-bit matrices, exact in 32 bits:  Y = (A - a_zero) (B - b_zero).
 // ingot.MatMulInteger and ingot.ConvInteger have an epilogue over x0 = Y and the operands after b_zero, whose result
-// may be of any type; the first has transB, the second channels_last. B may be packed ahead: attributes "packed", an
-// I8Form or kDepthwiseForm, and "packed_shape", the dims it had.
+// may be of any type; the first has transB, the second channels_last. B may be packed ahead: attributes "packed_form",
+// the name of a PackedForm, "packed_shape", the dims it had, and "packed_signed", 1 if it was i8 and 0 if it was u8.
 //
 // What the kernels for bytes do not take (zero points of other shapes, groups of few channels whose filters are not
 // constant) is centred into i32 temporaries and multiplied by the kernels for that type.
@@ -25,12 +25,21 @@ using kernel::GemmI8Params;
 
 constexpr size_t kA = 0, kB = 1, kAZero = 2, kBZero = 3, kFirstExtra = 4;
 
+constexpr std::pair<PackedForm, std::string_view> kPackedForms[] = {
+    {PackedForm::Chained, "chained"}, {PackedForm::Pairs, "pairs"}, {PackedForm::Rows, "rows"},
+    {PackedForm::Dot, "dot"},         {PackedForm::Tiles, "tiles"}, {PackedForm::Depthwise, "depthwise"},
+};
+
+// B as it was before it was packed.
+bool is_packed(const Node& node) { return node.has("packed_form"); }
 Shape b_shape(const InferContext& ctx) {
-  return ctx.node.has("packed") ? to_shape(ctx.node.get_ints("packed_shape")) : ctx.shape(kB);
+  return is_packed(ctx.node) ? to_shape(ctx.node.get_ints("packed_shape")) : ctx.shape(kB);
 }
-// A packed operand is bytes; what they were is an attribute.
+std::vector<int64_t> b_dims(const LowerContext& ctx) {
+  return is_packed(ctx.node) ? ctx.node.get_ints("packed_shape") : ctx.dims(kB);
+}
 DType b_type(const Node& node, DType operand) {
-  return node.has("packed") ? (node.get_int("packed_signed", 1) ? DType::I8 : DType::U8) : operand;
+  return is_packed(node) ? (node.get_int("packed_signed", 1) ? DType::I8 : DType::U8) : operand;
 }
 
 template <class Context>
@@ -42,6 +51,9 @@ Expr epilogue_of(const Context& ctx) {
 }
 
 void check_types(InferContext& ctx) {
+  const auto form = packed_form(ctx.node);
+  ctx.require(form != PackedForm::Depthwise || ctx.node.op == "ConvInteger",
+              "packed_form is '{}', which is for filters", form ? name(*form) : "");
   const Expr e = epilogue_of(ctx);
   ctx.set_dtype(0, e.results.empty() ? DType::I32 : e.result_types[0]);
   for (auto [x, zero] : {std::pair{kA, kAZero}, std::pair{kB, kBZero}}) {
@@ -149,8 +161,9 @@ std::optional<int64_t> zero_kind(const LowerContext& ctx, size_t i, int64_t each
 
 GemmI8Params plain_params(const LowerContext& ctx) {
   GemmI8Params p{};
-  p.form = ctx.node.get_int("packed", i8_panel_form(ctx.target).value_or(kernel::kI8Pairs));
-  p.b_packed = ctx.node.has("packed");
+  const auto packed = packed_form(ctx.node);
+  p.form = packed ? static_cast<int64_t>(*packed) : i8_panel_form(ctx.target).value_or(kernel::kI8Pairs);
+  p.b_packed = packed.has_value();
   p.a_signed = ctx.in(kA).dtype == DType::I8;
   p.b_signed = b_type(ctx.node, ctx.in(kB).dtype) == DType::I8;
   std::fill(std::begin(p.row_dims), std::end(p.row_dims), 1);
@@ -205,7 +218,7 @@ struct MatmulDims {
 MatmulDims matmul_dims(const LowerContext& ctx) {
   MatmulDims d;
   d.a = ctx.dims(kA);
-  d.b = ctx.node.has("packed") ? ctx.node.get_ints("packed_shape") : ctx.dims(kB);
+  d.b = b_dims(ctx);
   d.trans_b = ctx.node.get_int("transB", 0) != 0;
   if (d.a.size() == 1) d.a.insert(d.a.begin(), 1);
   if (d.b.size() == 1) d.b.push_back(1);
@@ -372,7 +385,7 @@ Image image_of(LowerContext& ctx, const Result& r) {
           false,
           as_channels_last(ctx.dims(kA), last),
           as_channels_last(r.dims, last),
-          conv_weight_dims(node, ctx.dims(kB)),
+          b_dims(ctx),
           {},
           0,
           {},
@@ -478,11 +491,11 @@ void emit_depthwise(LowerContext& ctx, const Result& r, int64_t x_zero) {
 // False where there is no kernel.
 bool emit_fast_conv(LowerContext& ctx, const Result& r) {
   const Node& node = ctx.node;
-  const auto w = conv_weight_dims(node, ctx.dims(kB));
-  if (!node.has("packed") && (!is_grouped_product(node.get_int("group", 1), w) || product_of(w) == 0)) return false;
+  const auto w = b_dims(ctx);
+  if (!is_packed(node) && (!is_grouped_product(node.get_int("group", 1), w) || product_of(w) == 0)) return false;
   const auto x_zero = zero_kind(ctx, kAZero, 1, true), w_zero = zero_kind(ctx, kBZero, w[0], false);
   if (!x_zero || !w_zero) return false;
-  if (node.get_int("packed", 0) == kDepthwiseForm)
+  if (packed_form(node) == PackedForm::Depthwise)
     emit_depthwise(ctx, r, *x_zero);
   else
     emit_grouped(ctx, r, *x_zero, *w_zero);
@@ -496,6 +509,26 @@ void lower_conv(LowerContext& ctx) {
 }
 
 }  // namespace
+
+std::string_view name(PackedForm form) {
+  for (const auto& [value, text] : kPackedForms)
+    if (value == form) return text;
+  fail(ErrorKind::Internal, "no packed form {}", static_cast<int64_t>(form));
+}
+std::optional<PackedForm> packed_form_from_name(std::string_view wanted) {
+  for (const auto& [value, text] : kPackedForms)
+    if (text == wanted) return value;
+  return std::nullopt;
+}
+std::optional<PackedForm> packed_form(const Node& node) {
+  if (!node.has("packed_form")) return std::nullopt;
+  const std::string wanted = node.get_string("packed_form", "");
+  const auto form = packed_form_from_name(wanted);
+  if (!form)
+    invalid_model("{}: packed_form is '{}', expected chained, pairs, rows, dot, tiles or depthwise", node.label(),
+                  wanted);
+  return form;
+}
 
 std::optional<kernel::I8Form> i8_panel_form(const Target& target) {
   if (target.has_byte_tiles()) return kernel::kI8Tiles;

@@ -2,6 +2,7 @@
 // ahead (planner/pack_weights.cpp).
 #pragma once
 #include <optional>
+#include <string_view>
 
 #include "base/target.h"
 #include "kernels/gemm_i8.h"
@@ -21,7 +22,22 @@ FilterRuns filter_runs(const Window&, int64_t groups, const std::vector<int64_t>
 // (kernels/depthwise_i8.h); what is in between has none.
 bool is_grouped_product(int64_t groups, const std::vector<int64_t>& w);
 bool is_depthwise(int64_t groups, const std::vector<int64_t>& w);
-inline constexpr int64_t kDepthwiseForm = 5;  // beside those of I8Form
+
+// How a constant B is packed ahead. Attribute "packed_form" of MatMulInteger and ConvInteger has the name: "chained",
+// "pairs", "rows", "dot", "tiles" (kernels/gemm_i8.h), or "depthwise" (kernels/depthwise_i8.h), which ConvInteger alone
+// has.
+enum class PackedForm : int64_t {
+  Depthwise = 0,
+  Chained = kernel::kI8Chained,
+  Pairs = kernel::kI8Pairs,
+  Rows = kernel::kI8Rows,
+  Dot = kernel::kI8Dot,
+  Tiles = kernel::kI8Tiles,
+};
+std::string_view name(PackedForm);
+std::optional<PackedForm> packed_form_from_name(std::string_view);
+// That of a node; nothing where B is not packed. Throws InvalidModel where the name is none of the above.
+std::optional<PackedForm> packed_form(const Node&);
 
 // The form with columns in the lanes that the target has, for any operands.
 std::optional<kernel::I8Form> i8_panel_form(const Target&);

@@ -35,7 +35,7 @@ PanelType panel_type(const NarrowMatrix& m) {
   return is_4_bit(m.dtype) && (m.block % kNibbles == 0 || m.block >= m.k) ? kPanelU4 : kPanelI8;
 }
 
-// Panels hold signed bytes and unsigned nibbles: numbers of the model less this.
+// Panels hold i8 and u4, whatever the model has: what is stored is the model's number less this.
 int shift_of(const NarrowMatrix& m, int64_t type) {
   if (type == kPanelU4) return m.dtype == DType::I4 ? -8 : 0;
   return m.dtype == DType::U8 ? 128 : 0;
@@ -47,6 +47,8 @@ void pack_halves(const NarrowMatrix& m, int64_t width, char* panel, int64_t firs
       std::memcpy(panel + (k * width + j) * 2, m.values + 2 * (k * m.row + (first + j) * m.col), 2);
 }
 
+// Row k of the group, column j of the panel:  i8 [rows][panel], or u4 in words [rows / 8][panel], where row k is in
+// place nibble_place(k % 8) (drawn in kernels/narrow.h).
 void put(char* rows, const NarrowPanels& layout, int64_t k, int64_t j, int number) {
   if (layout.type == kPanelI8) {
     rows[k * layout.panel + j] = static_cast<char>(number);
@@ -94,6 +96,7 @@ NarrowPacking narrow_packing(const NarrowMatrix& m, int64_t lanes) {
   return out;
 }
 
+// The panel is drawn in kernels/narrow.h: for each group its rows, its scales, its zero points.
 void pack_narrow_panel(const NarrowMatrix& m, const NarrowPacking& packing, std::byte* packed, int64_t panel) {
   const NarrowPanels& layout = packing.layout;
   char* at = reinterpret_cast<char*>(packed) + panel * narrow_panel_bytes(layout);

@@ -208,7 +208,7 @@ bool one_or_none(const Graph& g, const Node& node, size_t i) {
 // The matrices a node multiplies by: one, or one for each group of a convolution. None: it is not packed.
 std::vector<I8Matrix> integer_matrices(const Graph& g, const Node& node) {
   const bool conv = node.op == "ConvInteger", matmul = node.op == "MatMulInteger";
-  if (!(conv || matmul) || !(node.domain.empty() || node.domain == "ingot") || node.has("packed")) return {};
+  if (!(conv || matmul) || !(node.domain.empty() || node.domain == "ingot") || node.has("packed_form")) return {};
   const ConstantPtr& c = g.info(node.inputs[1]).constant;
   if (!c || c->elements() == 0 || !one_or_none(g, node, 2)) return {};
   const auto& dims = c->dims;
@@ -246,7 +246,7 @@ bool has_few_rows(const Graph& g, const Node& node) {
 std::optional<std::vector<std::byte>> packed_depthwise(const Graph& g, const Node& node) {
   if (!node.is("ConvInteger") && !node.is("ConvInteger", "ingot")) return std::nullopt;
   const ConstantPtr& c = g.info(node.inputs[1]).constant;
-  if (node.has("packed") || !c || c->dims.size() < 3 || c->elements() == 0 || !one_or_none(g, node, 2))
+  if (node.has("packed_form") || !c || c->dims.size() < 3 || c->elements() == 0 || !one_or_none(g, node, 2))
     return std::nullopt;
   if (!is_depthwise(node.get_int("group", 1), c->dims)) return std::nullopt;
   const ConstantPtr zero = node.has_input(3) ? g.info(node.inputs[3]).constant : nullptr;
@@ -268,9 +268,9 @@ std::optional<std::vector<std::byte>> packed_depthwise(const Graph& g, const Nod
   return out;
 }
 
-void set_packed(Graph& g, Node& node, TensorId packed, int64_t form) {
+void set_packed(Graph& g, Node& node, TensorId packed, PackedForm form) {
   const Constant& original = *g.info(node.inputs[1]).constant;
-  node.attrs["packed"] = form;
+  node.attrs["packed_form"] = std::string(name(form));
   node.attrs["packed_signed"] = int64_t{original.dtype == DType::I8};
   node.attrs["packed_shape"] = original.dims;
   node.inputs[1] = packed;
@@ -333,12 +333,12 @@ bool pack_integers(Graph& g, const Target& target, PackedMemory& memory) {
             [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices, list[i]->form, target.lanes); });
   for (auto& [key, job] : jobs) {
     const TensorId t = add_packed(g, key.first, job.packed.bytes, memory);
-    for (size_t i : job.nodes) set_packed(g, g.nodes[i], t, job.packed.form);
+    for (size_t i : job.nodes) set_packed(g, g.nodes[i], t, static_cast<PackedForm>(job.packed.form));
   }
   bool depthwise = false;
   for (Node& node : g.nodes)
     if (auto packed = packed_depthwise(g, node)) {
-      set_packed(g, node, add_packed(g, node.inputs[1], *packed, memory), kDepthwiseForm);
+      set_packed(g, node, add_packed(g, node.inputs[1], *packed, memory), PackedForm::Depthwise);
       depthwise = true;
     }
   return depthwise || !jobs.empty();

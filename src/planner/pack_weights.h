@@ -8,8 +8,11 @@ namespace ingot {
 // constant, attribute "packed" the columns of a panel (1 for depthwise filters) and "packed_shape" the dims it had.
 // Matrices of bf16, f16 and quantized ones stay as narrow as they are (kernels/narrow.h): "packed_type",
 // "packed_block", "packed_zeros", "packed_half" and "packed_zero" say how; other filters become f32. A
-// weight shared by several nodes is packed once; for MatMulInteger and ConvInteger "packed" is the form
-// (kernels/gemm_i8.h), and "packed_signed" says what the bytes were; originals that nobody reads any more are dropped.
+// weight shared by several nodes is packed once, and originals that nobody reads any more are dropped.
+//
+// For MatMulInteger and ConvInteger "packed_form" is the name of a PackedForm (ops/quantized_product.h),
+// "packed_signed" says whether the bytes were i8, and "packed_shape" is as above.
+//
 // Uses all cores. Only a step before running: the packed graph is not what the emitter writes.
 void pack_weights(Graph&, const Target& = cpu_target());
 

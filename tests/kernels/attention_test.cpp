@@ -1,4 +1,4 @@
-// Attention against its definition in double, over random shapes, strides and masks. Compiled once per ISA level
+// Attention against its definition in double, over random shapes, strides and masks. Compiled once for each build
 // together with the kernel, like gemm_test.cpp.
 #include "../../src/kernels/attention.cpp"
 

@@ -1,4 +1,4 @@
-// Convolution and depthwise convolution against their definition, over random shapes. Compiled once per ISA level
+// Convolution and depthwise convolution against their definition, over random shapes. Compiled once for each build
 // together with the kernels, like gemm_test.cpp.
 #include "../../src/kernels/conv.cpp"
 #include "../../src/kernels/conv_depthwise.cpp"

@@ -1,5 +1,5 @@
 // Casts between all element types, selection, logic, and the half-precision conversions.
-// Built once per ISA level, with the native build of kernels/ewise_ops.cpp.
+// Built once for each build, with the native build of kernels/ewise_ops.cpp.
 #include <gtest/gtest.h>
 
 #include <cmath>

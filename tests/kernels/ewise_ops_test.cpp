@@ -1,5 +1,5 @@
 // Every element-wise operator for every element type against a scalar definition written here, on special values,
-// their combinations, and odd lengths. Built once per ISA level, with the native build of kernels/ewise_ops.cpp.
+// their combinations, and odd lengths. Built once for each build, with the native build of kernels/ewise_ops.cpp.
 #include "kernels/ewise_ops.h"
 
 #include <gtest/gtest.h>

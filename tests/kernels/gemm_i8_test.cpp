@@ -1,11 +1,14 @@
 // Products of 8-bit integers against their definition in 64 bits: all types, zero points, forms and shapes, with values
 // from the whole range and values chosen to overflow 16 bits. Compiled with the kernels, for each build and for each
 // target that has more instructions for them; elsewhere vpdpbusd is emulated.
-#include "../../src/kernels/gemm_i8.cpp"
+#include "../../src/kernels/gemm_i8_chained.cpp"
 #include "../../src/kernels/gemm_i8_dot.cpp"
+#include "../../src/kernels/gemm_i8_pairs.cpp"
+#include "../../src/kernels/gemm_i8_rows.cpp"
 #include "../../src/kernels/gemm_i8_tiles.cpp"
 
 #include "../../src/planner/pack_i8.cpp"
+#include "../../src/planner/pack_i8_chained.cpp"
 #include "reference.h"
 #if defined(__AMX_INT8__)
 #include <sys/syscall.h>

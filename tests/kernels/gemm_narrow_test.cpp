@@ -1,5 +1,5 @@
 // GEMM with weights in fewer bits against its definition: every type, scales per matrix, column and block, zero points,
-// few rows and many, blocks that do not divide K. Compiled once per ISA level, with the kernel and the packer.
+// few rows and many, blocks that do not divide K. Compiled once for each build, with the kernel and the packer.
 #include "../../src/kernels/gemm.cpp"
 
 #include "../../src/planner/pack_narrow.cpp"

@@ -1,5 +1,5 @@
-// GEMM against its definition, over random shapes, strides and splits into units. Compiled once per ISA level together
-// with the kernel: clang++ -march=<level> -Isrc tests/kernels/gemm_test.cpp -lgtest -lgtest_main
+// GEMM against its definition, over random shapes, strides and splits into units. Compiled once for each build together
+// with the kernel: clang++ -march=<build> -Isrc tests/kernels/gemm_test.cpp -lgtest -lgtest_main
 #include "../../src/kernels/gemm.cpp"
 
 #include "reference.h"

@@ -1,4 +1,4 @@
-// Softmax and layer normalisation against naive definitions in double. Built once per ISA level.
+// Softmax and layer normalisation against naive definitions in double. Built once for each build.
 #include "kernels/norm.h"
 
 #include <gtest/gtest.h>

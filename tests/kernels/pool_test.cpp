@@ -1,4 +1,4 @@
-// Pooling against its definition, over random shapes. Compiled once per ISA level together with the kernel.
+// Pooling against its definition, over random shapes. Compiled once for each build together with the kernel.
 #include "../../src/kernels/pool.cpp"
 
 #include "reference.h"

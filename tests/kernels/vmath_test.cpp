@@ -1,6 +1,6 @@
 // Accuracy of the vector mathematics against double libm, in ulp of the float result.
 // Every 251st float and the special values by default; all 2^32 with INGOT_EXHAUSTIVE=1 (minutes per function).
-// Built once per ISA level, with that level's flags.
+// Built once for each build, with that level's flags.
 #include "kernels/vmath_f64.h"
 
 #include <gtest/gtest.h>

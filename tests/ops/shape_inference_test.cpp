@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/op.h"
+#include "ops/quantized_product.h"
 
 namespace ingot {
 namespace {
@@ -202,6 +203,34 @@ TEST(ShapeInference, ErrorsNameWhatIsWrong) {
   expect("needs scales or sizes", "Resize", {x});
   expect("overflows 64 bits", "Expand", {c.input({1}), c.ints({int64_t{1} << 40, int64_t{1} << 40})});
   expect("negative", "Tile", {x, c.ints({1, -1, 1})});
+}
+
+// A graph in a library may have been edited: what a kernel is chosen by has a known name.
+TEST(ShapeInference, PackedFormsOfIntegersHaveNames) {
+  Chain c;
+  const TensorId a = c.input({2, 3}, DType::U8), b = c.input({100}, DType::U8);
+  const auto matmul = [&](Attribute form) {
+    return c.node("MatMulInteger", {a, b}, {{"packed_form", form}, {"packed_shape", std::vector<int64_t>{3, 5}}});
+  };
+  for (const PackedForm form : {PackedForm::Chained, PackedForm::Pairs, PackedForm::Rows, PackedForm::Dot,
+                                PackedForm::Tiles, PackedForm::Depthwise}) {
+    EXPECT_EQ(packed_form_from_name(name(form)), form);
+    if (form == PackedForm::Depthwise) continue;
+    EXPECT_EQ(c.shape(matmul(std::string(name(form)))), "[2, 5]");
+  }
+  const auto expect = [&](const std::string& part, Attribute form) {
+    try {
+      matmul(std::move(form));
+      ADD_FAILURE() << part;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.kind(), ErrorKind::InvalidModel);
+      EXPECT_NE(e.message().find(part), std::string::npos) << e.message();
+    }
+  };
+  expect("packed_form is 'braided', expected chained", std::string("braided"));
+  expect("packed_form is '', expected chained", std::string());
+  expect("packed_form is 'depthwise', which is for filters", std::string("depthwise"));
+  expect("packed_form", int64_t{1});
 }
 
 }  // namespace

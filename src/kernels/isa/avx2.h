@@ -32,8 +32,8 @@ INGOT_INLINE Ints8 add_products_vnni(Ints8 acc, Bytes32 u, Bytes32 i) {
 #endif
 
 #if !defined(__AVX512F__)
-// A step of kI8Chained (kernels/gemm_i8.cpp): the products of a vector of rows with a chain of words of 2 columns. In
-// assembly, since all 16 registers are in use and LLVM's order of the instructions spills.
+// A step of kI8Chained (kernels/gemm_i8_chained.cpp): the products of a vector of rows with a chain of words of 2
+// columns. In assembly, since all 16 registers are in use and LLVM's order of the instructions spills.
 #define INGOT_CHAIN_IN_ASSEMBLY
 // Ones to multiply by. In memory where no register is left: 3 vectors have 6 accumulators beside 6 weights, and the
 // other 4 registers are enough in this order of instructions only.
