@@ -146,6 +146,18 @@ def test_floats_are_close_on_every_target(march: str, threads: int, tmp_path: Pa
     np.testing.assert_allclose(run(float_layers(), tmp_path, march, threads), expected_floats(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.uint8])
+@pytest.mark.parametrize("march", HERE)
+def test_elements_of_every_width(march: str, dtype: Any, tmp_path: Path) -> None:
+    """A vector of the widest elements takes several registers; odd lengths leave a tail."""
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [helper.make_node("Add", ["x", "x"], ["t"]), helper.make_node("Mul", ["t", "x"], ["y"])]
+    for count in (4096, 4099):
+        x = RANDOM.integers(0, 10, count).astype(dtype)
+        model = make_model(nodes, [("x", element, [count])], [("y", element, [count])])
+        np.testing.assert_array_equal(run((model, x), tmp_path, march, 1), (x + x) * x)
+
+
 def test_library_of_two_targets_has_its_weights_once(tmp_path: Path) -> None:
     """And computes the same, whichever target it takes here."""
     x = bytes_of(np.uint8, 5, 1024)

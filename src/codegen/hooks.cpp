@@ -15,7 +15,8 @@ namespace {
 // Builds one hook: values live in stack slots, which inlining turns into registers.
 class HookBuilder {
  public:
-  HookBuilder(llvm::Module& m, llvm::Function* f, const Expr& e) : m_(m), e_(e), b_(m.getContext()) {
+  HookBuilder(llvm::Module& m, llvm::Function* f, const Expr& e, const Target& target)
+      : m_(m), e_(e), slot_bytes_(8 * static_cast<uint64_t>(target.lanes)), b_(m.getContext()) {
     f->setLinkage(llvm::GlobalValue::InternalLinkage);
     b_.SetInsertPoint(llvm::BasicBlock::Create(m.getContext(), "entry", f));
     for (size_t i = 0; i < e.code.size(); i++) slots_.push_back(slot());
@@ -52,8 +53,8 @@ class HookBuilder {
 
  private:
   llvm::Value* slot() {
-    auto* a = b_.CreateAlloca(llvm::ArrayType::get(b_.getInt8Ty(), 64));
-    a->setAlignment(llvm::Align(64));
+    auto* a = b_.CreateAlloca(llvm::ArrayType::get(b_.getInt8Ty(), slot_bytes_));
+    a->setAlignment(llvm::Align(slot_bytes_));
     return a;
   }
   void constant(const ExprInstr& in, llvm::Value* out) {
@@ -71,6 +72,7 @@ class HookBuilder {
 
   llvm::Module& m_;
   const Expr& e_;
+  uint64_t slot_bytes_;  // a vector of the widest elements
   llvm::IRBuilder<> b_;
   std::vector<llvm::Value*> slots_;
 };
@@ -98,15 +100,15 @@ void epilogue_body(HookBuilder& h, llvm::Function* f, const Expr& e, unsigned fi
 }
 
 // VF epilogue(VF acc, void* const* extra, const EpilogueOperand* strides, i64 row, i64 col, i64 lanes, program)
-void define_epilogue(llvm::Module& m, llvm::Function* f, const Expr& e) {
-  HookBuilder h(m, f, e);
+void define_epilogue(llvm::Module& m, llvm::Function* f, const Expr& e, const Target& target) {
+  HookBuilder h(m, f, e, target);
   epilogue_body(h, f, e, 1);
   h.ir().CreateRet(h.ir().CreateLoad(f->getReturnType(), h.slot_of(e.results.at(0))));
 }
 
 // void store(VI acc, void* out, i64 at, void* const* extra, ... as above)
-void define_store(llvm::Module& m, llvm::Function* f, const Expr& e) {
-  HookBuilder h(m, f, e);
+void define_store(llvm::Module& m, llvm::Function* f, const Expr& e, const Target& target) {
+  HookBuilder h(m, f, e, target);
   epilogue_body(h, f, e, 3);
   h.call("ingot_store_" + std::string(name(e.result_types.at(0))),
          {f->getArg(1), f->getArg(2), h.i64(0), f->getArg(7), h.i64(1), h.i64(1), h.slot_of(e.results.at(0))});
@@ -114,8 +116,8 @@ void define_store(llvm::Module& m, llvm::Function* f, const Expr& e) {
 }
 
 // void ewise(void* const* operand, const i64* offset, const EwiseParams* p, i64 i, i64 lanes)
-void define_ewise(llvm::Module& m, llvm::Function* f, const Expr& e) {
-  HookBuilder h(m, f, e);
+void define_ewise(llvm::Module& m, llvm::Function* f, const Expr& e, const Target& target) {
+  HookBuilder h(m, f, e, target);
   auto& b = h.ir();
   llvm::Value *operands = f->getArg(0), *offsets = f->getArg(1), *params = f->getArg(2), *i = f->getArg(3),
               *lanes = f->getArg(4);
@@ -148,10 +150,10 @@ void define_ewise(llvm::Module& m, llvm::Function* f, const Expr& e) {
 
 }  // namespace
 
-void define_hooks(llvm::Module& m, const std::string& kernel, const Expr& e) {
+void define_hooks(llvm::Module& m, const std::string& kernel, const Expr& e, const Target& target) {
   struct Hook {
     const char* name;
-    void (*define)(llvm::Module&, llvm::Function*, const Expr&);
+    void (*define)(llvm::Module&, llvm::Function*, const Expr&, const Target&);
   };
   const Hook hook = kernel.starts_with("ingot_ewise") ? Hook{"ingot_hook_ewise", define_ewise}  // also ewise_reduce
                     : kernel.starts_with("ingot_gemm_i8") || kernel == "ingot_depthwise_i8"
@@ -159,7 +161,7 @@ void define_hooks(llvm::Module& m, const std::string& kernel, const Expr& e) {
                         : Hook{"ingot_hook_epilogue", define_epilogue};
   llvm::Function* f = m.getFunction(hook.name);
   if (!f) fail(ErrorKind::Internal, "kernel {} has an expression but no hook", kernel);
-  hook.define(m, f, e);
+  hook.define(m, f, e, target);
 }
 
 }  // namespace ingot

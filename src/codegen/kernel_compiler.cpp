@@ -293,7 +293,7 @@ std::string compile_kernel(const KernelRequest& request) {
   if (llvm::Error e = module->materializeMetadata())
     fail(ErrorKind::Internal, "bitcode: {}", llvm::toString(std::move(e)));
   Entry entry = make_entry(*module, request);
-  define_hooks(*module, request.kernel, request.expr ? *request.expr : parse_expr("acc", {DType::F32}));
+  define_hooks(*module, request.kernel, request.expr ? *request.expr : parse_expr("acc", {DType::F32}), target);
   Optimiser optimiser(*machine);
   inline_all(entry, target, optimiser);
   drop_unused(*module, entry.function);

@@ -49,7 +49,7 @@ std::vector<const Target*> targets_of(const std::string& march) {
 const Target& session_target(const CompileOptions& options) {
   const Target* best = nullptr;
   for (const Target* t : targets_of(options.march))
-    if (runs_here(*t) && t > best) best = t;
+    if (runs_here(*t) && (!best || t > best)) best = t;
   if (!best)
     throw Error(ErrorKind::InvalidInput, fmt::format("this CPU does not run {}", options.march),
                 "compile with march native");

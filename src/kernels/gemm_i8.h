@@ -220,6 +220,32 @@ INGOT_INLINE int64_t i8_scratch_bytes(const GemmI8Params& p) {
   return i8_in_panels(p.form) ? i8_panel_scratch(p).total : i8_scratch(p).total;
 }
 
+// How far a run of a row is from the row's beginning, in bytes.
+INGOT_INLINE int64_t run_offset(const GemmI8Params& p, int64_t run) {
+  return run / (p.runs[1] * p.runs[2]) * p.run_stride[0] + run / p.runs[2] % p.runs[1] * p.run_stride[1] +
+         run % p.runs[2] * p.run_stride[2];
+}
+
+// Where the rows [first, first + count) begin in memory.
+INGOT_INLINE void find_rows(const GemmI8Params& p, const uint8_t* a, int64_t first, int64_t count, const uint8_t** at) {
+  int64_t index[4], rest = first;
+  INGOT_UNROLL for (int d = 3; d > 0; d--) {
+    index[d] = rest % p.row_dims[d];
+    rest /= p.row_dims[d];
+  }
+  index[0] = rest;
+  INGOT_UNROLL for (int d = 0; d < 4; d++) a += index[d] * p.row_stride[d];
+  for (int64_t i = 0; i < count; i++) {
+    at[i] = a;
+    a += p.row_stride[3];
+    INGOT_UNROLL for (int d = 3; d > 0; d--) {  // carry
+      if (++index[d] < p.row_dims[d]) break;
+      index[d] = 0;
+      a += p.row_stride[d - 1] - p.row_dims[d] * p.row_stride[d];
+    }
+  }
+}
+
 INGOT_KERNEL(ingot_gemm_i8_chained);
 INGOT_KERNEL(ingot_gemm_i8_pairs);
 INGOT_KERNEL(ingot_gemm_i8_dot);

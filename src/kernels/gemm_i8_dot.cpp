@@ -48,7 +48,7 @@ INGOT_LATE void dot_tile(const PanelCall& x, const int8_t* b, int64_t row, Prefe
     dot_run(acc, rows, b, i8_padded_depth(p), prefetch);
   } else {
     for (int64_t run = 0; run < panel_runs(p); run++, b += p.run_bytes * NR) {
-      INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = at[i] + run_place(p, run);
+      INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = at[i] + run_offset(p, run);
       dot_run(acc, rows, b, p.run_bytes, prefetch);
     }
   }

@@ -42,31 +42,6 @@ struct PanelCall {
 
 INGOT_INLINE bool panels_need_row_sums(const GemmI8Params& p) { return p.b_zero != kNoZero || !p.b_signed; }
 INGOT_INLINE int64_t panel_runs(const GemmI8Params& p) { return p.runs[0] * p.runs[1] * p.runs[2]; }
-INGOT_INLINE int64_t run_place(const GemmI8Params& p, int64_t run) {
-  return run / (p.runs[1] * p.runs[2]) * p.run_stride[0] + run / p.runs[2] % p.runs[1] * p.run_stride[1] +
-         run % p.runs[2] * p.run_stride[2];
-}
-
-// Where the rows [first, first + count) begin in memory.
-INGOT_INLINE void find_rows(const GemmI8Params& p, const uint8_t* a, int64_t first, int64_t count, const uint8_t** at) {
-  int64_t index[4], rest = first;
-  INGOT_UNROLL for (int d = 3; d > 0; d--) {
-    index[d] = rest % p.row_dims[d];
-    rest /= p.row_dims[d];
-  }
-  index[0] = rest;
-  INGOT_UNROLL for (int d = 0; d < 4; d++) a += index[d] * p.row_stride[d];
-  for (int64_t i = 0; i < count; i++) {
-    at[i] = a;
-    a += p.row_stride[3];
-    INGOT_UNROLL for (int d = 3; d > 0; d--) {  // carry
-      if (++index[d] < p.row_dims[d]) break;
-      index[d] = 0;
-      a += p.row_stride[d - 1] - p.row_dims[d] * p.row_stride[d];
-    }
-  }
-}
-
 // Copies a row, its runs one after the other, with zeros after the last. Where kI8Slack bytes after a run may be read
 // they are copied too, and what follows is written over them.
 INGOT_INLINE void copy_row(const GemmI8Params& p, const uint8_t* row, uint8_t* to) {
@@ -74,7 +49,7 @@ INGOT_INLINE void copy_row(const GemmI8Params& p, const uint8_t* row, uint8_t* t
   const int64_t runs = panel_runs(p), whole = p.a_slack ? p.run_bytes : p.run_bytes / kI8Slack * kI8Slack;
   const uint8_t flip = p.a_signed ? 0x80 : 0;
   for (int64_t run = 0; run < runs; run++) {
-    const uint8_t* from = row + run_place(p, run);
+    const uint8_t* from = row + run_offset(p, run);
     int64_t i = 0;
     for (; i < whole; i += kI8Slack) {
       const Piece v = load_as<Piece>(from + i) ^ flip;
@@ -93,7 +68,7 @@ INGOT_INLINE int32_t row_sum(const GemmI8Params& p, const uint8_t* row) {
   VI sum = VI(0);
   const int64_t runs = p.a_packing ? 1 : panel_runs(p), bytes = p.a_packing ? i8_padded_depth(p) : p.run_bytes;
   for (int64_t run = 0; run < runs; run++) {
-    const uint8_t* from = row + (p.a_packing ? 0 : run_place(p, run));
+    const uint8_t* from = row + (p.a_packing ? 0 : run_offset(p, run));
     int64_t i = 0;
     for (; i + kStep <= bytes; i += kStep)
       sum += multiply_shorts(multiply_bytes(load_as<Bytes>(from + i), Bytes(uint8_t(1))), Shorts(int16_t(1)));

@@ -62,7 +62,7 @@ INGOT_INLINE void multiply_rows(const PanelCall& x, const RowTiles& t, const int
   }
   const int64_t runs = p.a_packing ? 1 : panel_runs(p), bytes = p.a_packing ? i8_padded_depth(p) : p.run_bytes;
   for (int64_t run = 0; run < runs; run++, b += bytes * kTilePanel)
-    multiply_run<Two>(t, p.a_packing ? 0 : run_place(p, run), b, bytes, prefetch);
+    multiply_run<Two>(t, p.a_packing ? 0 : run_offset(p, run), b, bytes, prefetch);
   store_tile<0>(sums, kRow);
   store_tile<1>(sums + kTileColumns, kRow);
   if constexpr (Two) {

@@ -150,29 +150,11 @@ struct I8Rows {
 };
 template <class Form>
 INGOT_INLINE I8Rows<Form> rows_of(const GemmI8Params& p, const uint8_t* a, int64_t row) {
-  int64_t index[4], rest = row;
-  INGOT_UNROLL for (int d = 3; d > 0; d--) {
-    index[d] = rest % p.row_dims[d];
-    rest /= p.row_dims[d];
-  }
-  index[0] = rest;
-  INGOT_UNROLL for (int d = 0; d < 4; d++) a += index[d] * p.row_stride[d];
   I8Rows<Form> out;
-  for (int64_t i = 0; i < kTileHeight<Form>; i++) {
-    out.at[i] = a;
-    if (row + i + 1 >= p.m) continue;
-    a += p.row_stride[3];
-    INGOT_UNROLL for (int d = 3; d > 0; d--) {  // carry
-      if (++index[d] < p.row_dims[d]) break;
-      index[d] = 0;
-      a += p.row_stride[d - 1] - p.row_dims[d] * p.row_stride[d];
-    }
-  }
+  const int64_t count = min_of(kTileHeight<Form>, p.m - row);
+  find_rows(p, a, row, count, out.at);
+  for (int64_t i = count; i < kTileHeight<Form>; i++) out.at[i] = out.at[count - 1];
   return out;
-}
-INGOT_INLINE int64_t run_offset(const GemmI8Params& p, int64_t run) {
-  return run / (p.runs[1] * p.runs[2]) * p.run_stride[0] + run / p.runs[2] % p.runs[1] * p.run_stride[1] +
-         run % p.runs[2] * p.run_stride[2];
 }
 
 // The first `row_count` rows of a tile to dst; sums[row] gets the sum of the row's numbers.

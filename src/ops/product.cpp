@@ -85,6 +85,8 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
                    const std::vector<DenseOperand>& extras, const std::vector<EpilogueOperand>& operands, Operand out) {
   GemmParams g{};
   g.panel = p.b_panel ? p.b_panel : kernel::best_panel(ctx.target.lanes, p.n);
+  if (!kernel::is_panel(ctx.target.lanes, g.panel))
+    ctx.fail("has panels of {} columns, which the kernels of {} do not know", g.panel, ctx.target.name);
   g.b_packed = p.b_panel != 0;
   g.a_packing = p.a.col != 1;
   g.b_type = p.b_type;
