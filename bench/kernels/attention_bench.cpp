@@ -1,7 +1,5 @@
 // Attention at the shapes of transformer encoders, heads interleaved as a fused QKV projection leaves them, specialised
 // as the codegen does it. The peak counts the two matrix products only.
-//   clang++ -std=c++20 -O3 -march=x86-64-v3 -ffp-contract=fast -Isrc bench/kernels/attention_bench.cpp -o
-//   attention_bench
 #include "../../src/kernels/attention.cpp"
 #include "measure.h"
 
@@ -19,8 +17,9 @@ static float *qkv = measure::floats(512 * 2304, 1), *out = measure::floats(512 *
 template <int Seq, int Heads, int Size, int Masked>
 static __attribute__((noinline)) void attention_of(void** operands) {
   AttentionParams p{};
+  p.lanes = kLanes;
   int64_t hidden = Heads * Size;
-  p.mask_kind = Masked ? kAdditiveMask : kNoMask, p.key_block = attention_key_block(Seq), p.q_blocks = 1;
+  p.mask_kind = Masked ? kAdditiveMask : kNoMask, p.key_block = attention_key_block(kLanes, Seq), p.q_blocks = 1;
   p.batch = 1, p.heads = p.kv_heads = Heads, p.q_len = p.kv_len = Seq, p.qk_size = p.v_size = Size, p.scale = 0.125;
   p.q_head = p.k_head = p.v_head = p.out_head = Size;
   p.q_seq = p.k_seq = p.v_seq = 3 * hidden, p.out_seq = hidden, p.mask_k = 1;

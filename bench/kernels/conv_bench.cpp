@@ -1,7 +1,5 @@
 // All 53 convolutions of ResNet-50 at batch 1 in the order of the network, each layer with its own weights, so weights
 // come from memory as in a real run. Specialised as the codegen does it: constant params, inlined epilogue.
-//   clang++ -std=c++20 -O3 -march=x86-64-v3 -ffp-contract=fast -Isrc bench/kernels/conv_bench.cpp -o conv_bench
-//   conv_bench [seconds]
 #include <string>
 #include <vector>
 
@@ -40,14 +38,14 @@ struct Layer {
       p.in[i] = flat ? 1 : Size * Stride, p.out[i] = flat ? 1 : Size, p.kernel[i] = flat ? 1 : Kernel;
       p.stride[i] = flat ? 1 : Stride, p.dilation[i] = 1, p.pad[i] = flat ? 0 : Kernel / 2;
     }
-    conv_choose(p);
+    conv_choose(p, kLanes);
     p.extras = Kind == kResidualRelu ? 2 : 1;
     set_epilogue(p.extra, Out, Kind);
     return p;
   }
   static __attribute__((always_inline)) inline GemmParams gemm_params() {
     GemmParams p{};
-    gemm_choose(p, Size * Size, Out, In);
+    p.panel = best_panel(kLanes, Out), p.k_slice = gemm_k_slice(In), p.m_blocks = gemm_m_blocks(Size * Size);
     p.b_packed = 1, p.m = Size * Size, p.n = Out, p.k = In, p.batch[0] = p.batch[1] = p.batch[2] = 1;
     p.a_row = In, p.a_col = 1, p.c_row = Out;
     p.extras = Kind == kResidualRelu ? 2 : 1;

@@ -1,6 +1,5 @@
 // GEMM at the shapes of transformer encoders, specialised as the codegen does it: constant params, inlined epilogue.
 // Six matrices in turn, as six layers have them, so weights come from memory and not from cache.
-//   clang++ -std=c++20 -O3 -march=x86-64-v3 -ffp-contract=fast -Isrc bench/kernels/gemm_bench.cpp -o gemm_bench
 #include "../../src/kernels/gemm.cpp"
 #include "kernels/vmath.h"
 #include "measure.h"

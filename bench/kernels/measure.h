@@ -29,8 +29,10 @@ inline __attribute__((noinline)) double fma_peak() {
   double t = cpu_seconds();
   for (int k = 0; k < iterations; k++) {
 #pragma clang loop unroll(full)
-    for (int i = 0; i < 12; i++) a[i] = a[i] * x + y;
-    asm volatile("" ::"v"(a[0]));
+    for (int i = 0; i < 12; i++) {
+      a[i] = a[i] * x + y;
+      asm volatile("" : "+v"(a[i]));
+    }
   }
   t = cpu_seconds() - t;
   VF s = a[0];
