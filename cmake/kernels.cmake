@@ -17,7 +17,7 @@ set(INGOT_MORE_v4 "gemm_i8_dot=-mavx512vnni" "gemm_i8_tiles=-mavx512vnni -mamx-t
 
 function(ingot_kernels folder)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
-  file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${folder}/../graph/expr.h ${folder}/../base/*.h ${folder}/../base/targets.inc)
+  file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${folder}/isa/*.h ${folder}/../graph/expr.h ${folder}/../base/*.h ${folder}/../base/targets.inc)
   set(out ${CMAKE_BINARY_DIR}/kernels)
   # integers wrap (-fwrapv)
   set(flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -fwrapv -ffp-contract=fast -fno-math-errno -fno-trapping-math
