@@ -8,17 +8,7 @@ namespace ingot::kernel {
 inline constexpr int kNR = int(attention_panel(kLanes)), kNV = kNR / kLanes;
 inline constexpr float kMinusInfinity = -__builtin_inff();
 
-INGOT_INLINE float sum_of(VF v) {
-  float s = v[0];
-  INGOT_UNROLL for (int i = 1; i < kLanes; i++) s += v[i];
-  return s;
-}
 INGOT_INLINE VF larger(VF a, VF b) { return a > b ? a : b; }
-INGOT_INLINE float largest(VF v) {
-  float m = v[0];
-  INGOT_UNROLL for (int i = 1; i < kLanes; i++) m = v[i] > m ? v[i] : m;
-  return m;
-}
 INGOT_INLINE VI lane_index() {
   VI v;
   INGOT_UNROLL for (int i = 0; i < kLanes; i++) v[i] = i;
@@ -160,18 +150,18 @@ INGOT_INLINE void score_tile(const AttentionParams& p, const AttentionUnit& u, c
 // Scores of one query become e^(s - m'); returns f, what the sums so far are to be multiplied with.
 INGOT_INLINE float exponentials(const AttentionUnit& u, const KeyBlock& keys, float* scores, int64_t count, int64_t row,
                                 VF lane_maxima) {
-  float before = keys.is_first ? kMinusInfinity : u.maxima[row], m = largest(lane_maxima);
+  float before = keys.is_first ? kMinusInfinity : u.maxima[row], m = max_lanes<float>(lane_maxima);
   m = m > before ? m : before;
   float reference = m == kMinusInfinity ? 0.f : m;  // nothing seen yet: every e^(-inf - 0) is 0, not NaN
   VF sum = VF(0.f);
   for (int64_t j = 0; j < count; j += kNR) INGOT_UNROLL for (int v = 0; v < kNV; v++) {
-      VF e = vexp(load(scores + j + v * kLanes) - reference);
+      VF e = vexp_falling(load(scores + j + v * kLanes) - reference);
       sum += e;
       store(scores + j + v * kLanes, e);
     }
-  float factor = keys.is_first ? 0.f : vexp(VF(before - reference))[0];
+  float factor = keys.is_first ? 0.f : vexp_falling(VF(before - reference))[0];
   u.maxima[row] = m;
-  u.sums[row] = sum_of(sum) + (keys.is_first ? 0.f : factor * u.sums[row]);
+  u.sums[row] = sum_lanes<float>(sum) + (keys.is_first ? 0.f : factor * u.sums[row]);
   return factor;
 }
 

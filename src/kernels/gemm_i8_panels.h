@@ -74,9 +74,7 @@ INGOT_INLINE int32_t row_sum(const GemmI8Params& p, const uint8_t* row) {
       sum += multiply_shorts(multiply_bytes(load_as<Bytes>(from + i), Bytes(uint8_t(1))), Shorts(int16_t(1)));
     for (; i < bytes; i++) sum[0] += from[i];
   }
-  int32_t total = 0;
-  INGOT_UNROLL for (int i = 0; i < kLanes; i++) total += sum[i];
-  return total;
+  return sum_lanes<int32_t>(sum);
 }
 
 INGOT_INLINE void take_group(PanelCall& x) {

@@ -11,37 +11,6 @@ INGOT_INLINE Vec<T> larger(Vec<T> a, Vec<T> b) {
   return a < b ? b : a;
 }
 
-// The first `lanes` elements at p, the rest `fill`.
-template <class T>
-INGOT_INLINE Vec<T> load_filled(const T* p, int64_t lanes, T fill) {
-  if (lanes >= kLanes) return load(p);
-  Vec<T> v = Vec<T>(fill);
-  for (int i = 0; i < kLanes; i++)
-    if (i < lanes) v[i] = p[i];
-  return v;
-}
-
-// f over all lanes, halves first.
-template <class T, class F>
-INGOT_INLINE T fold_lanes(Vec<T> v, F f) {
-  auto fold = [f](auto self, auto h) {
-    auto half = f(h.lo, h.hi);
-    if constexpr (sizeof half == 2 * sizeof(T))
-      return f(T(half[0]), T(half[1]));
-    else
-      return self(self, half);
-  };
-  return fold(fold, v);
-}
-template <class T>
-INGOT_INLINE T sum_lanes(Vec<T> v) {
-  return fold_lanes<T>(v, [](auto a, auto b) { return a + b; });
-}
-template <class T>
-INGOT_INLINE T max_lanes(Vec<T> v) {
-  return fold_lanes<T>(v, [](auto a, auto b) { return a < b ? b : a; });
-}
-
 // body(i, lanes) for each vector of [begin, end): all whole but perhaps the last, so the loop has no partial accesses.
 template <class F>
 INGOT_INLINE void for_vectors(int64_t begin, int64_t end, F body) {
@@ -68,7 +37,7 @@ INGOT_INLINE T max_of(const T* x, int64_t n) {
     m3 = larger<T>(m3, load(x + i + 3 * kLanes));
   }
   m0 = larger<T>(larger<T>(m0, m1), larger<T>(m2, m3));
-  for_vectors(i, n, INGOT_VECTOR_BODY { m0 = larger<T>(m0, load_filled(x + i, lanes, lowest)); });
+  for_vectors(i, n, INGOT_VECTOR_BODY { m0 = larger<T>(m0, load_partial(x + i, lanes, lowest)); });
   return max_lanes<T>(m0);
 }
 
@@ -83,7 +52,7 @@ INGOT_INLINE void softmax_row(const T* x, T* y, int64_t n, bool log) {
     Vec<T> sum = Vec<T>(T(0));
     for_vectors(
         start, end, INGOT_VECTOR_BODY {
-          Vec<T> e = vexp(load_filled(x + i, lanes, T(-kInfinity)) - m);
+          Vec<T> e = vexp_falling(load_partial(x + i, lanes, T(-kInfinity)) - m);
           sum += e;
           if (!log) store_partial(y + i, e, lanes);
         });
@@ -93,7 +62,7 @@ INGOT_INLINE void softmax_row(const T* x, T* y, int64_t n, bool log) {
   const T shift = log ? vlog(Vec<T>(T(total)))[0] : T(0);
   for_vectors(
       0, n, INGOT_VECTOR_BODY {
-        Vec<T> v = load_filled((log ? x : y) + i, lanes, T(0));
+        Vec<T> v = load_partial((log ? x : y) + i, lanes);
         store_partial<T>(y + i, log ? v - m - shift : v * scale, lanes);
       });
 }
@@ -102,13 +71,13 @@ INGOT_INLINE void softmax_row(const T* x, T* y, int64_t n, bool log) {
 template <class T>
 INGOT_INLINE void softmax_columns(const T* x, T* y, int64_t n, int64_t stride, int64_t lanes, bool log) {
   Vec<T> m = Vec<T>(T(-kInfinity));
-  for (int64_t i = 0; i < n; i++) m = larger<T>(m, load_filled(x + i * stride, lanes, T(0)));
+  for (int64_t i = 0; i < n; i++) m = larger<T>(m, load_partial(x + i * stride, lanes));
   Vec<T> sum = Vec<T>(T(0));
   for (int64_t start = 0; start < n; start += 64) {  // in two levels, which keeps long sums accurate
     const int64_t end = n - start < 64 ? n : start + 64;
     Vec<T> part = Vec<T>(T(0));
     for (int64_t i = start; i < end; i++) {
-      Vec<T> e = vexp(load_filled(x + i * stride, lanes, T(0)) - m);
+      Vec<T> e = vexp_falling(load_partial(x + i * stride, lanes) - m);
       part += e;
       if (!log) store_partial(y + i * stride, e, lanes);
     }
@@ -118,7 +87,7 @@ INGOT_INLINE void softmax_columns(const T* x, T* y, int64_t n, int64_t stride, i
   const Vec<T> shift = log ? m + vlog(sum) : scale;
   for (int64_t i = 0; i < n; i++) {
     const T* from = (log ? x : y) + i * stride;
-    Vec<T> v = load_filled(from, lanes, T(0));
+    Vec<T> v = load_partial(from, lanes);
     store_partial(y + i * stride, log ? v - shift : v * scale, lanes);
   }
 }
@@ -165,7 +134,7 @@ INGOT_INLINE Moments moments(const T* x, int64_t n, T center) {
     }
     for_vectors(
         i, end, INGOT_VECTOR_BODY {
-          Vec<T> d = load_filled(x + i, lanes, center) - center;
+          Vec<T> d = load_partial(x + i, lanes, center) - center;
           s0 += d;
           q0 += d * d;
         });
@@ -195,17 +164,16 @@ template <class T>
 INGOT_INLINE void affine_run(const T* x, T* y, int64_t n, T high, T low, T scale, T shift) {
   shift = shift - low * scale;
   for_vectors(
-      0, n,
-      INGOT_VECTOR_BODY { store_partial<T>(y + i, (load_filled(x + i, lanes, T(0)) - high) * scale + shift, lanes); });
+      0, n, INGOT_VECTOR_BODY { store_partial<T>(y + i, (load_partial(x + i, lanes) - high) * scale + shift, lanes); });
 }
 // The same with gamma and beta per column.
 template <class T>
 INGOT_INLINE void affine_columns(const T* x, T* y, int64_t n, T high, T low, T invstd, const T* gamma, const T* beta) {
   for_vectors(
       0, n, INGOT_VECTOR_BODY {
-        Vec<T> v = (load_filled(x + i, lanes, T(0)) - high) * invstd - low * invstd;
-        if (gamma) v = v * load_filled(gamma + i, lanes, T(0));
-        if (beta) v = v + load_filled(beta + i, lanes, T(0));
+        Vec<T> v = (load_partial(x + i, lanes) - high) * invstd - low * invstd;
+        if (gamma) v = v * load_partial(gamma + i, lanes);
+        if (beta) v = v + load_partial(beta + i, lanes);
         store_partial<T>(y + i, v, lanes);
       });
 }

@@ -42,14 +42,14 @@ INGOT_INLINE LaneMask first_lanes(int64_t n) {
 }
 #endif
 
-// The first n elements at p, the rest zero: never reads past p[n-1].
+// The first n elements at p, the rest `fill`: never reads past p[n-1].
 template <class T>
-INGOT_INLINE Vec<T> load_partial(const T* p, int64_t n) {
+INGOT_INLINE Vec<T> load_partial(const T* p, int64_t n, T fill = T(0)) {
   if (n >= kLanes) return load(p);
 #if defined(__AVX512F__)
-  return __builtin_masked_load(first_lanes(n), p);
+  return __builtin_masked_load(first_lanes(n), p, Vec<T>(fill));
 #else
-  Vec<T> v = Vec<T>(T(0));
+  Vec<T> v = Vec<T>(fill);
   for (int i = 0; i < kLanes; i++)
     if (i < n) v[i] = p[i];
   return v;
@@ -64,6 +64,27 @@ INGOT_INLINE void store_partial(T* p, Vec<T> v, int64_t n) {
   for (int i = 0; i < kLanes; i++)
     if (i < n) p[i] = v[i];
 #endif
+}
+
+// f over all lanes, halves first.
+template <class T, class F>
+INGOT_INLINE T fold_lanes(Vec<T> v, F f) {
+  auto fold = [f](auto self, auto h) {
+    auto half = f(h.lo, h.hi);
+    if constexpr (sizeof half == 2 * sizeof(T))
+      return f(T(half[0]), T(half[1]));
+    else
+      return self(self, half);
+  };
+  return fold(fold, v);
+}
+template <class T>
+INGOT_INLINE T sum_lanes(Vec<T> v) {
+  return fold_lanes<T>(v, [](auto a, auto b) { return a + b; });
+}
+template <class T>
+INGOT_INLINE T max_lanes(Vec<T> v) {
+  return fold_lanes<T>(v, [](auto a, auto b) { return a < b ? b : a; });
 }
 
 }  // namespace ingot::kernel

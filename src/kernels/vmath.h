@@ -90,6 +90,19 @@ INGOT_INLINE VF vexpm1_reduced(VF r) {
   return (r * r) * q + r;
 }
 
+// e^x for x <= 0, as a softmax takes it: results below the normal floats are 0. Masked scores are -inf, and a result
+// that is denormal, or on its way to 0 through denormals, costs an Intel core some 150 cycles.
+INGOT_INLINE VF vexp_falling(VF x) {
+  constexpr float kLowest = -87.3f;  // e^-87.3 is normal
+  VF c = kLowest > x ? VF(kLowest) : x;
+  VF t = c * 1.44269504f + kRoundMagic;
+  VF n = t - kRoundMagic;
+  VF r = c - n * 0.693115234375f;
+  r = r - n * 3.1946184e-05f;
+  VF e = (vexpm1_reduced(r) + 1.0f) * vpow2_magic(t);
+  return x < kLowest ? VF(0.0f) : e;
+}
+
 // tanh a = E / (2 - E), E = 1 - e^-2a = (1 - 2^n) - 2^n (e^r - 1), for a = |x| up to 10 where it is 1.
 INGOT_INLINE VF vtanh(VF x) {
   VI sign = vbits(x) & INT32_MIN;

@@ -61,6 +61,7 @@ INGOT_INLINE VD vpow(VD x, VD y) {
   for (int i = 0; i < kLanes; i++) z[i] = __builtin_pow(x[i], y[i]);
   return z;
 }
+INGOT_INLINE VD vexp_falling(VD x) { return vexp(x); }
 INGOT_INLINE VD vsilu(VD x) { return x / (1.0 + vexp(-x)); }
 INGOT_INLINE VD vsigmoid(VD x) {
   VD e = vexp(-__builtin_elementwise_abs(x));

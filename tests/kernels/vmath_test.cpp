@@ -105,6 +105,7 @@ void expect_accuracy(const char* name, F f, Ref ref, double bound, float lo = -k
   }
 
 ACCURACY(exp, vexp(x), std::exp(x), 1.7)
+ACCURACY(exp_falling, vexp_falling(x), x < -87.3f ? 0.0 : std::exp(x), 1.7, -kInf, 0.0f)
 ACCURACY(log, vlog(x), std::log(x), 1.0)
 ACCURACY(erf, verf(x), std::erf(x), 2.2)
 ACCURACY(tanh, vtanh(x), std::tanh(x), 2.6)
