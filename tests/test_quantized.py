@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ import onnxruntime as ort
 import pytest
 import torch
 import yaml  # type: ignore[import-untyped]
+from assembly import assembly_of, busiest_block
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
@@ -91,7 +91,7 @@ def test_few_rows_are_taken_one_by_one(
         model.graph.output[0].type.tensor_type.ClearField("shape")
     y = run(model.SerializeToString(), {"a": a}, tmp_path, march="x86-64-v3")
     np.testing.assert_array_equal(y, a.astype(np.int32) @ b.astype(np.int32))
-    assert bool(list((tmp_path / "dump").glob("ingot_gemm_i8_rows*.s"))) == single
+    assert bool(list((tmp_path / "dump").glob("ingot_gemm_i8_rows*.o"))) == single
 
 
 CONVOLUTIONS = [
@@ -171,12 +171,6 @@ def test_transposed_convolution_is_exact(
     np.testing.assert_array_equal(y, expected.astype(np.float32))
 
 
-def busiest_block(assembly: str, instruction: str) -> list[str]:
-    """The lines between two labels that have the instruction most often."""
-    blocks = (block.splitlines() for block in re.split(r"^\.LBB.*$", assembly, flags=re.M))
-    return max(blocks, key=lambda lines: sum(instruction in line for line in lines))
-
-
 @pytest.mark.parametrize("x_type", BYTE_TYPES)
 @pytest.mark.parametrize("w_type", BYTE_TYPES)
 @pytest.mark.parametrize(
@@ -204,16 +198,16 @@ def test_code_of_byte_products(
     ingot.compile(path, march=march).emit(tmp_path / "model.so")
     monkeypatch.delenv("INGOT_DUMP")
     name = "tiles" if instruction == "tdpbusd" else "dot"
-    products = list((tmp_path / "dump").glob(f"ingot_gemm_i8_{name}*.s"))
+    products = list((tmp_path / "dump").glob(f"ingot_gemm_i8_{name}*.o"))
     assert len(products) == 2
     for file in products:
-        block = busiest_block(file.read_text(), instruction)
+        block = busiest_block(assembly_of(file), instruction)
         multiply = [i for i, line in enumerate(block) if instruction in line]
         assert len({block[i].split()[-1] for i in multiply}) == sums, "all sums stay in registers"
         loop = [line for line in block[multiply[0] : multiply[-1]] if "ymm" in line or "zmm" in line]
         assert not any("(%rsp)" in line for line in loop), "\n".join(loop)
-    (filters,) = (tmp_path / "dump").glob("ingot_depthwise_i8*.s")
-    assert "vpdpwssd" in filters.read_text()
+    (filters,) = (tmp_path / "dump").glob("ingot_depthwise_i8*.o")
+    assert "vpdpwssd" in assembly_of(filters)
     expected = ingot.compile(path, march="x86-64-v2").inference({"x": x})["y"]
     try:
         graph = ingot.load(tmp_path / "model.so")

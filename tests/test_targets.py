@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
+from assembly import assembly_of, busiest_block
 from conftest import ROOT, cli, make_model
 from onnx import TensorProto, helper
 
@@ -144,6 +145,30 @@ def test_integers_are_the_same_on_every_target(march: str, threads: int, tmp_pat
 @pytest.mark.parametrize("march", HERE)
 def test_floats_are_close_on_every_target(march: str, threads: int, tmp_path: Path) -> None:
     np.testing.assert_allclose(run(float_layers(), tmp_path, march, threads), expected_floats(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [28, 14, 7])
+@pytest.mark.parametrize("channels", [64, 128, 256, 96])
+def test_sums_of_a_convolution_stay_in_registers(
+    channels: int, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tile has 24 accumulators, and LLVM once kept some of them in memory inside the loop."""
+    weights = {"w": floats(channels, channels, 3, 3)}
+    ports = [channels, size, size]
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    model = make_model(
+        [node], [("x", TensorProto.FLOAT, [1, *ports])], [("y", TensorProto.FLOAT, [1, *ports])], weights
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    monkeypatch.setenv("INGOT_DUMP", str(tmp_path / "dump"))
+    monkeypatch.setenv("INGOT_CACHE", "off")
+    ingot.compile(tmp_path / "model.onnx", march="x86-64-v4").emit(tmp_path / "model.so")
+    (kernel,) = (tmp_path / "dump").glob("ingot_conv_f32*.o")
+    block = busiest_block(assembly_of(kernel), "vfmadd")
+    multiply = [i for i, line in enumerate(block) if "vfmadd" in line]
+    assert len({block[i].split()[-1] for i in multiply}) == 24
+    loop = [line for line in block[multiply[0] : multiply[-1]] if "zmm" in line]
+    assert not any("(%rsp)" in line for line in loop), "\n".join(loop)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, np.int64, np.int32, np.int16, np.uint8])

@@ -253,31 +253,35 @@ void drop_unused(llvm::Module& m, llvm::Function* entry) {
     }
 }
 
-std::string emit(llvm::Module& m, llvm::TargetMachine& machine, llvm::CodeGenFileType type) {
+std::string emit_object(llvm::Module& m, llvm::TargetMachine& machine) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager passes;
-  if (machine.addPassesToEmitFile(passes, stream, nullptr, type)) fail(ErrorKind::Internal, "LLVM cannot emit objects");
+  if (machine.addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile))
+    fail(ErrorKind::Internal, "LLVM cannot emit objects");
   passes.run(m);
   return std::string(bytes.begin(), bytes.end());
 }
 
-// INGOT_DUMP=dir keeps the IR and assembly of every kernel.
-void dump(llvm::Module& m, llvm::TargetMachine& machine, const KernelRequest& r) {
+// INGOT_DUMP=dir keeps the IR of every kernel, and its object: assembly printed from a copy of the module may differ
+// from it in what is spilled.
+void dump(const KernelRequest& r, const std::string& extension, const std::string& text) {
   const char* folder = std::getenv("INGOT_DUMP");
   if (!folder) return;
   std::error_code ignored;
   std::filesystem::create_directories(folder, ignored);
-  const std::string base = std::string(folder) + "/" + r.kernel + "_" + r.symbol().substr(8);
+  std::ofstream(std::string(folder) + "/" + r.kernel + "_" + r.symbol().substr(8) + extension, std::ios::binary)
+      << text;
+}
+
+std::string ir_text(llvm::Module& m, const KernelRequest& r) {
   std::string text;
   llvm::raw_string_ostream ir(text);
   ir << "; " << r.kernel << " expr: " << (r.expr ? r.expr->str() : "") << "\n; params:";
   for (size_t i = 0; i < r.params.size(); i++) ir << (r.known[i] ? " " + std::to_string(r.params[i]) : " ?");
   ir << "\n";
   m.print(ir, nullptr);
-  std::ofstream(base + ".ll") << text;
-  std::unique_ptr<llvm::Module> copy = llvm::CloneModule(m);
-  std::ofstream(base + ".s") << emit(*copy, machine, llvm::CodeGenFileType::AssemblyFile);
+  return text;
 }
 
 }  // namespace
@@ -301,8 +305,10 @@ std::string compile_kernel(const KernelRequest& request) {
   llvm::raw_string_ostream stream(problem);
   if (llvm::verifyModule(*module, &stream)) fail(ErrorKind::Internal, "kernel {}: {}", request.kernel, problem);
   optimiser.optimise(*module);
-  dump(*module, *machine, request);
-  return emit(*module, *machine, llvm::CodeGenFileType::ObjectFile);
+  if (std::getenv("INGOT_DUMP")) dump(request, ".ll", ir_text(*module, request));
+  const std::string object = emit_object(*module, *machine);
+  dump(request, ".o", object);
+  return object;
 }
 
 std::string_view runtime_object_bytes() { return {reinterpret_cast<const char*>(runtime_object), runtime_object_size}; }

@@ -6,12 +6,12 @@ namespace ingot::kernel {
 template <int MR, int NV>
 INGOT_INLINE void dot_step(VI (&acc)[MR][NV], const uint8_t* const (&a)[MR], int64_t k, const int8_t* b) {
   Bytes row[NV];
-  keep_loads_here();
   INGOT_UNROLL for (int j = 0; j < NV; j++) row[j] = load_as<Bytes>(b + j * int64_t(sizeof(Bytes)));
   INGOT_UNROLL for (int i = 0; i < MR; i++) {
     const Bytes word = __builtin_bit_cast(Bytes, VI(word_at(a[i] + k)));
     INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] = add_products(acc[i][j], word, row[j]);
   }
+  end_step(acc[MR - 1]);
 }
 
 // acc += a[:][0..bytes) * b; few accumulators are kept several times, to have enough independent chains.

@@ -76,12 +76,12 @@ INGOT_INLINE void clear(VF (&acc)[MR][NV]) {
 template <int MR, int NV, class B>
 INGOT_INLINE void step(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t k, const B* b) {
   VF row[NV];
-  keep_loads_here();
   INGOT_UNROLL for (int j = 0; j < NV; j++) row[j] = widen(b + j * kLanes);
   INGOT_UNROLL for (int i = 0; i < MR; i++) {
     VF x = VF(a[i][k]);
     INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x * row[j];
   }
+  end_step(acc[MR - 1]);
 }
 
 // acc += a[:][0..len) * b[0..len)[:], rows of b ldb elements apart, which are floats or of a narrower type. Each

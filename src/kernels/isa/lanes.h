@@ -11,10 +11,16 @@ inline constexpr int kLanes = 8, kRegisters = 16;
 inline constexpr int kLanes = 4, kRegisters = 16;
 #endif
 
-// Loads stay behind this: LLVM would otherwise take those of several steps to the front and spill them where
-// accumulators fill most of many registers.
-inline __attribute__((always_inline)) void keep_loads_here() {
-  if constexpr (kRegisters == 32) asm volatile("" ::: "memory");
+// Between two steps of a register tile: loads of the next step stay behind this, and `last`, the sums that a step adds
+// to last, are done before it. LLVM would otherwise load several steps ahead and, where accumulators fill most of many
+// registers, spill sums inside the loop.
+template <class V, int N>
+inline __attribute__((always_inline)) void end_step(V (&last)[N]) {
+  if constexpr (kRegisters == 32) {
+#pragma clang loop unroll(full)
+    for (int j = 0; j < N; j++) asm volatile("" : "+v"(last[j]));
+    asm volatile("" ::: "memory");
+  }
 }
 
 #define INGOT_TARGET(...)
