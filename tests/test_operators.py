@@ -163,6 +163,18 @@ def test_short_time_transform_of_rank_2(save: Save, dtype: str, free: bool, ones
     assert_like_onnxruntime(save, made)
 
 
+@pytest.mark.parametrize("zeros", [0, 1])
+@pytest.mark.parametrize("known", [True, False])
+def test_one_hot_encoder_of_strings(save: Save, known: bool, zeros: int) -> None:
+    x = np.array([["b", "a"], ["c", "b" if known else "z"]], object)
+    made = one_node("OneHotEncoder", [x], [TensorProto.FLOAT], ML, 1, zeros=zeros, cats_strings=["a", "b", "c"])
+    if known or zeros:
+        assert_like_onnxruntime(save, made)
+    else:
+        with pytest.raises(ingot.Error, match="none of the keys"):
+            run(save, *made)
+
+
 def test_random_numbers(save: Save) -> None:
     count = 100_000
     for op, mean, deviation in [("RandomUniform", 0.5, 1 / np.sqrt(12)), ("RandomNormal", 0.0, 1.0)]:

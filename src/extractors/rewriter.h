@@ -33,6 +33,9 @@ class Rewriter {
                   AttributeMap attrs = {});
   // The node makes a new tensor instead of its i-th result, which is returned: emit_after must make it.
   TensorId detach(size_t i = 0);
+  // The node becomes another one that makes the same results.
+  void become(const std::string& op, std::vector<TensorId> inputs, AttributeMap attrs = {},
+              const std::string& domain = {});
   // The node is left out: emitted nodes make its results.
   void drop() { dropped_ = true; }
 
