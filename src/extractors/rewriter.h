@@ -100,6 +100,8 @@ RuleTable microsoft_rules();
 RuleTable microsoft_nbits_rules();
 RuleTable microsoft_standard_rules();
 RuleTable microsoft_quantized_rules();
+RuleTable nchwc_rules();
+std::vector<RuleTable> qonnx_rules();
 RuleTable ml_rules();
 RuleTable ml_tree_rules();
 RuleTable ml_svm_rules();
