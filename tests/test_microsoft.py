@@ -259,8 +259,71 @@ ATTENTION |= {
     "groups, softcap": grouped(6, 1, [7, 7], softcap=2.0),
     "groups, added": grouped(6, 1, [7, 7], None, None, None, normal(1, 4, 1, 7)),
 }
+SINKS = normal(4)
+ATTENTION |= {
+    "groups, smooth": grouped(6, 1, [7, 7], smooth_softmax=1),
+    "groups, smooth prompt": grouped(0, 5, [5, 5], smooth_softmax=1, softcap=3.0),
+    "groups, sinks": grouped(12, 1, [5, 8], None, None, None, None, SINKS),
+    "groups, sinks and window": grouped(6, 3, [9], None, None, None, None, SINKS, local_window_size=4),
+    "groups, sinks and added": grouped(6, 1, [7, 7], None, None, None, normal(1, 4, 1, 7), SINKS),
+}
 packed = grouped(6, 1, [7, 7])
 ATTENTION["groups, packed"] = ("GroupQueryAttention", [normal(2, 1, 128), None, None, *packed[1][3:]], *packed[2:])
+
+QUANTIZED_INPUT: Inputs = [u8(2, 5, 12), u8(12, 24), normal(24), f32(0.02), f32(0.01)]
+BY_COLUMN: Inputs = [u8(2, 5, 12), i8(12, 24), normal(24), f32(0.02), RANDOM.uniform(0.01, 0.02, 24).astype(np.float32)]
+ATTENTION |= {
+    "quantized": ("QAttention", [*QUANTIZED_INPUT, None, zero(120), zero(130)], [F], {"num_heads": 2}),
+    "quantized, causal": ("QAttention", QUANTIZED_INPUT, [F], {"num_heads": 2, "unidirectional": 1}),
+    "quantized, padding": ("QAttention", [*QUANTIZED_INPUT, PADDING, zero(128), zero(128)], [F], {"num_heads": 2}),
+    "quantized by column": ("QAttention", [*BY_COLUMN, LENGTHS, zero(128), i8(24)], [F], {"num_heads": 4}),
+    "quantized, past": (
+        "QAttention",
+        [*QUANTIZED_INPUT, None, zero(128), zero(128), normal(2, 2, 2, 3, 4)],
+        [F, F],
+        {"num_heads": 2, "unidirectional": 1},
+    ),
+}
+
+
+def decoded(past: int, *more: Any, room: int = 9, batch: int = 2, **attributes: Any) -> Case:
+    """One token, with caches of `room` tokens of which `past` are there."""
+    token: Inputs = [normal(batch, 1, 24), normal(batch, 1, 24), normal(batch, 1, 24)]
+    mask, added, *rest = [*more, None, None][: max(2, len(more))]
+    caches = [normal(batch, 3, room, 8), normal(batch, 3, room, 8)]
+    inputs = [*token, mask, added, *caches, np.array([past], np.int32), *rest]
+    return (
+        "DecoderMaskedMultiHeadAttention",
+        inputs,
+        [F, F, F],
+        {
+            "num_heads": 3,
+            "past_present_share_buffer": 1,
+            **attributes,
+        },
+    )
+
+
+BEAMS = np.array([[[0, 1, 1, 0, 0, 0, 0, 0, 0], [1, 1, 0, 1, 0, 0, 0, 0, 0]]] * 2, np.int32)
+ENCODED: Inputs = [normal(2, 1, 24), normal(2, 3, 7, 8), normal(2, 3, 7, 8)]
+ATTENTION |= {
+    "decoder": decoded(4),
+    "decoder, first token": decoded(0, scale=0.2),
+    "decoder, masks": decoded(
+        4, np.array([[1, 1, 1, 1, 1], [0, 1, 1, 0, 1]], np.int32), normal(1, 3, 1, 5), mask_filter_value=-100.0
+    ),
+    "decoder, bias": decoded(5, None, None, None, None, normal(72)),
+    "decoder, beams": decoded(4, None, None, np.array([2], np.int32), BEAMS, batch=4),
+    "decoder of an encoder": ("DecoderMaskedMultiHeadAttention", ENCODED, [F], {"num_heads": 3}),
+    "decoder of an encoder, padding": (
+        "DecoderMaskedMultiHeadAttention",
+        [*ENCODED, np.array([[1, 1, 1, 1, 1, 0, 0], [1] * 7], np.int32)],
+        [F],
+        {"num_heads": 3},
+    ),
+}
+scores = decoded(4, output_qk=1)
+ATTENTION["decoder, scores"] = (*scores[:2], [F] * 4, scores[3])
 CASES = {name: case for table in (QUANTIZED, FLOAT, ATTENTION) for name, case in table.items()}
 
 

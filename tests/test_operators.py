@@ -148,6 +148,33 @@ def test_fourier_transform(save: Save, length: int, inverse: int) -> None:
     np.testing.assert_allclose(actual[..., 0] + 1j * actual[..., 1], expected, atol=1e-12 * length)
 
 
+@pytest.mark.parametrize("onesided", [0, 1])
+@pytest.mark.parametrize("free", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_short_time_transform_of_rank_2(save: Save, dtype: str, free: bool, onesided: int) -> None:
+    """ONNX wants [batch, length, 1]; exporters write [batch, length], and onnxruntime takes it."""
+    random = np.random.default_rng(4)
+    inputs = [random.standard_normal((2, 100)).astype(dtype), np.array(7), np.hanning(16).astype(dtype), np.array(16)]
+    type_ = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    made = one_node("STFT", inputs, [type_], opset=17, constants=(1, 2, 3), onesided=onesided)
+    if not free:
+        for dim, size in zip(made[0].graph.input[0].type.tensor_type.shape.dim, (2, 100), strict=True):
+            dim.dim_value = size
+    assert_like_onnxruntime(save, made)
+
+
+@pytest.mark.parametrize("zeros", [0, 1])
+@pytest.mark.parametrize("known", [True, False])
+def test_one_hot_encoder_of_strings(save: Save, known: bool, zeros: int) -> None:
+    x = np.array([["b", "a"], ["c", "b" if known else "z"]], object)
+    made = one_node("OneHotEncoder", [x], [TensorProto.FLOAT], ML, 1, zeros=zeros, cats_strings=["a", "b", "c"])
+    if known or zeros:
+        assert_like_onnxruntime(save, made)
+    else:
+        with pytest.raises(ingot.Error, match="none of the keys"):
+            run(save, *made)
+
+
 def test_random_numbers(save: Save) -> None:
     count = 100_000
     for op, mean, deviation in [("RandomUniform", 0.5, 1 / np.sqrt(12)), ("RandomNormal", 0.0, 1.0)]:

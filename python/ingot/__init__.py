@@ -102,14 +102,17 @@ def compile(
     march: str = "native",
     threads: int = 0,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    independent_dims: bool = False,
 ) -> Graph:
     """Reads a model and optimises it; machine code is made when it first runs or is emitted.
 
     patterns switches fusions by name, shapes fixes the shapes of inputs (-1 leaves a dim free), march is native or
     a target of docs/targets.md (several, commas between, for a library), threads 0 takes what the process may use.
+    independent_dims lets inputs differ in dims to which the model gives one name. Without it, a graph warns when that
+    happens and compiles itself again; a library, which cannot, refuses.
     """
     fixed = {name: list(shape) for name, shape in (shapes or {}).items()}
-    return open_model(path, dict(patterns or {}), opt_level, march, threads, fixed, False)
+    return open_model(path, dict(patterns or {}), opt_level, march, threads, fixed, False, independent_dims)
 
 
 def load(path: str | os.PathLike[str], *, threads: int = 0) -> Graph:

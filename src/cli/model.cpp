@@ -1,5 +1,7 @@
 #include "cli/model.h"
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "base/target.h"
 #include "cli/terminal.h"
@@ -44,12 +46,14 @@ void ModelOptions::add_to(Command& app) {
   app.option("--pattern", patterns, "switch a fusion: name=off").value_name("NAME=on|off");
   app.option("--autocast", autocast, "lower precision: bf16, fp16, int8, int8-weights or int4-weights");
   app.option("--shape", shapes, "the shape of an input: name:1x128").value_name("NAME:DIMS");
+  app.flag("--independent-dims", independent_dims, "inputs may differ in dims that share a name");
 }
 
 CompileOptions ModelOptions::compile_options() const {
   CompileOptions options;
   options.opt_level = opt_level;
   options.march = march;
+  options.independent_dims = independent_dims;
   for (const std::string& p : patterns) {
     const size_t eq = p.find('=');
     const std::string value = eq == std::string::npos ? "" : p.substr(eq + 1);
@@ -79,8 +83,12 @@ Model::Model(const ModelOptions& model, bool fix_shapes) : path_(model.path), op
     return;
   }
   const Progress progress("reading " + path_);
-  graph_ = prepare_model(path_, options_, &report_);
-  if (!model.autocast.empty()) graph_ = std::make_shared<Graph>(autocast(*graph_, model.autocast));
+  auto lowered = [precision = model.autocast](std::shared_ptr<Graph> graph) {
+    return precision.empty() ? graph : std::make_shared<Graph>(autocast(*graph, precision));
+  };
+  graph_ = lowered(prepare_model(path_, options_, &report_));
+  if (!std::filesystem::is_directory(path_))
+    again_ = [lowered, path = path_](const CompileOptions& other) { return lowered(prepare_model(path, other)); };
   inputs_ = input_ports(*graph_);
   outputs_ = output_ports(*graph_);
 }
@@ -94,7 +102,8 @@ void Model::start(int threads) {
   const Progress progress("compiling " + path_);
   SessionOptions options;
   options.threads = threads;
-  session_ = make_session(graph_, options_, options);
+  options.warn = [](const std::string& text) { fmt::print(stderr, "warning: {}\n", text); };
+  session_ = make_session(graph_, options_, options, again_);
   threads_ = session_->threads();
 }
 

@@ -21,6 +21,7 @@ struct ModelOptions {
   std::vector<std::string> patterns;  // name=on|off
   std::vector<std::string> shapes;    // input:1x128
   std::string autocast;               // a precision of passes/autocast.h; "": as it is
+  bool independent_dims = false;
 
   void add_to(Command&);
   CompileOptions compile_options() const;
@@ -53,6 +54,7 @@ class Model {
   std::string path_;
   CompileOptions options_;
   std::shared_ptr<Graph> graph_;
+  GraphMaker again_;
   FusionReport report_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<LibraryModel> library_;

@@ -186,11 +186,18 @@ std::shared_ptr<Graph> packed_for(const Graph& graph, const CompileOptions& opti
 }
 
 std::unique_ptr<Session> make_session(std::shared_ptr<const Graph> graph, const CompileOptions& options,
-                                      const SessionOptions& session_options) {
+                                      const SessionOptions& session_options, const GraphMaker& again) {
+  SessionOptions with_other = session_options;
+  if (again && !options.independent_dims)
+    with_other.with_independent_dims = [again, options, session_options] {
+      CompileOptions other = options;
+      other.independent_dims = true;
+      return make_session(again(other), other, session_options);
+    };
   const auto packed = packed_for(*graph, session_target(options));
   std::vector<SpecialisedKernel> kernels;
   if (options.opt_level > 0) kernels = load_kernels(choose_kernels(packed), Cache(options.cache_dir));
-  return std::make_unique<Session>(packed, std::move(kernels), session_options);
+  return std::make_unique<Session>(packed, std::move(kernels), with_other);
 }
 
 void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, const CompileOptions& options) {

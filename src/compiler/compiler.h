@@ -1,6 +1,7 @@
 // The whole pipeline as a story: load, extract, clean up, fuse, and then one of: keep as IR, run here, emit a library.
 // This is what the command line and the Python package call.
 #pragma once
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,6 +17,7 @@ struct CompileOptions {
   int opt_level = 3;                                   // 0: no clean-up, no fusions, no specialised kernels
   std::string march = "native";                        // or names of targets (base/targets.inc), commas between
   std::map<std::string, std::vector<int64_t>> shapes;  // fix the shape of inputs (-1 leaves a dim free)
+  bool independent_dims = false;                       // dims of inputs that share a name may differ in size
   std::string cache_dir;                               // the folder of the disk cache; "": as compiler/cache.h says
 };
 
@@ -31,6 +33,8 @@ struct FusionReport {
 // Reads model.onnx, or an IR folder, by what the path is; verifies, extracts, fixes shapes, expands and infers. A
 // model.so is refused here.
 std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions&);
+// Every dim of an input gets a name of its own.
+void untie_dims(Graph&);
 // Inputs get the shapes that the caller fixed. A name that appears elsewhere in the inputs is fixed there too.
 void fix_shapes(Graph&, const std::map<std::string, std::vector<int64_t>>& shapes);
 // Clean-up passes and fusions, in place.
@@ -44,8 +48,12 @@ void prepare_graph(Graph&, const CompileOptions&, FusionReport* report = nullptr
 
 // The graph with its weights in the order of the kernels that the options ask for.
 std::shared_ptr<Graph> packed_for(const Graph&, const CompileOptions&);
-// A session in this process: weights packed, kernels specialised or taken from the cache, loaded.
-std::unique_ptr<Session> make_session(std::shared_ptr<const Graph>, const CompileOptions&, const SessionOptions&);
+// Prepares the model again, with other options.
+using GraphMaker = std::function<std::shared_ptr<Graph>(const CompileOptions&)>;
+// A session in this process: weights packed, kernels specialised or taken from the cache, loaded. With `again`, inputs
+// may differ in dims that share a name (SessionOptions::with_independent_dims).
+std::unique_ptr<Session> make_session(std::shared_ptr<const Graph>, const CompileOptions&, const SessionOptions&,
+                                      const GraphMaker& again = {});
 // A self-contained library with the C ABI of include/ingot/ingot.h; written beside and renamed.
 void emit_library(std::shared_ptr<const Graph>, const std::string& path, const CompileOptions&);
 

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
+#include "base/unique_names.h"
 #include "compiler/compiler.h"
 #include "expansions/expand.h"
 #include "ir/folder.h"
@@ -17,6 +19,21 @@ void note_operators(const Graph& graph, FusionReport* report) {
 }
 
 }  // namespace
+
+void untie_dims(Graph& g) {
+  UniqueNames names;
+  auto each_symbol = [&](auto visit) {
+    for (TensorId t : g.inputs)
+      if (std::optional<Shape>& shape = g.info(t).shape)
+        for (Dim& dim : *shape)
+          if (!dim.is_const()) visit(dim);
+  };
+  each_symbol([&](const Dim& dim) { names.take(dim.str()); });
+  std::set<std::string> seen;
+  each_symbol([&](Dim& dim) {
+    if (!seen.insert(dim.str()).second) dim = Dim::symbol(names.make(dim.str()));
+  });
+}
 
 void fix_shapes(Graph& g, const std::map<std::string, std::vector<int64_t>>& shapes) {
   std::map<std::string, int64_t> bound;
@@ -58,6 +75,7 @@ std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions&
       throw Error(ErrorKind::InvalidInput, path + " is a compiled library",
                   "run it as it is; compile the model it was made from");
     graph = load_onnx(path);
+    if (options.independent_dims) untie_dims(*graph);
   }
   fix_shapes(*graph, options.shapes);
   try {

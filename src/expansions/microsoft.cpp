@@ -1,7 +1,6 @@
 // com.microsoft: operators of onnxruntime that are formulas of standard ones for which ranks or sizes must be known.
 #include <numeric>
 
-#include "base/checked.h"
 #include "expansions/expander.h"
 
 namespace ingot {
@@ -27,42 +26,6 @@ void matmul_integer_to_float(Expander& e) {
 void dynamic_quantize_matmul(Expander& e) {
   const auto a = e.emit_many("DynamicQuantizeLinear", {e.in(0)}, 3);
   e.result(0, product(e, {a[0], e.in(1), a[1], e.in(2), a[2], e.in_or_none(3), e.in_or_none(4)}));
-}
-
-// Whole bytes, or the two halves of each, the lower first: [rows, ..., n] -> [rows, ..., 2 n]
-TensorId as_bytes(Expander& e, TensorId bytes, int64_t bits) {
-  if (bits == 8) return bytes;
-  const TensorId low = e.emit("BitwiseAnd", {bytes, e.scalar(15, DType::U8)});
-  const TensorId high = e.emit("BitShift", {bytes, e.scalar(4, DType::U8)}, {{"direction", std::string("RIGHT")}});
-  const int64_t rank = e.rank(bytes);
-  std::vector<Size> sizes;
-  for (int64_t d = 0; d < rank; d++) sizes.push_back(e.size(bytes, d));
-  sizes.back() = sizes.back() * 2;
-  return e.reshape(e.concat({e.unsqueeze(low, {rank}), e.unsqueeze(high, {rank})}, rank), sizes);
-}
-
-// A B^T + bias with B [N, K] of 4 or 8 bits: each block of a row has its scale and its zero point.
-void matmul_nbits(Expander& e) {
-  enum Operand : size_t { kA, kB, kScales, kZeros, kOrder, kBias };
-  const int64_t k = e.node.need_int("K"), n = e.node.need_int("N"), block = e.node.need_int("block_size");
-  const int64_t bits = e.node.get_int("bits", 4);
-  e.require(k > 0 && n > 0 && block > 0, "K, N and block_size are {}, {} and {}", k, n, block);
-  if (bits != 4 && bits != 8) e.fail(ErrorKind::Unsupported, "weights of {} bits are not supported", bits);
-  if (e.has(kOrder)) e.fail(ErrorKind::Unsupported, "g_idx is not supported");
-  const int64_t blocks = k / block + (k % block != 0);
-  const DType type = e.dtype(e.in(kA));
-  TensorId zeros = e.scalar(1 << (bits - 1), type);
-  if (e.has(kZeros)) {
-    zeros = e.in(kZeros);
-    const bool like_b = e.dtype(zeros) == DType::U8;  // otherwise numbers of the type of A
-    if (like_b) zeros = as_bytes(e, e.reshape(zeros, {n, -1}), bits);
-    zeros = e.unsqueeze(e.slice(e.cast(e.reshape(zeros, {n, -1}), type), 1, 0, blocks), {2});
-  }
-  const TensorId b = e.reshape(e.cast(as_bytes(e, e.in(kB), bits), type), {n, blocks, block});
-  const TensorId scales = e.reshape(e.in(kScales), {n, blocks, 1});
-  const TensorId rows = e.reshape(e.emit("Mul", {e.emit("Sub", {b, zeros}), scales}), {n, checked_mul(blocks, block)});
-  const TensorId weights = e.transpose(blocks * block == k ? rows : e.slice(rows, 1, 0, k), {1, 0});
-  e.result(0, added(e, e.emit("MatMul", {e.in(kA), weights}), e.in_or_none(kBias)));
 }
 
 // Weights [directions, inputs, gates hidden] with a scale for each direction, or for each column too, as LSTM has them.
@@ -165,7 +128,6 @@ constexpr const char* kDomain = "com.microsoft";
 void register_microsoft(ExpansionRegistry& r) {
   r.add("MatMulIntegerToFloat", matmul_integer_to_float, kDomain);
   r.add("DynamicQuantizeMatMul", dynamic_quantize_matmul, kDomain);
-  r.add("MatMulNBits", matmul_nbits, kDomain);
   r.add("DynamicQuantizeLSTM", dynamic_quantize_lstm, kDomain);
   r.add("QLinearSoftmax", qlinear_softmax, kDomain);
   r.add("FusedMatMul", fused_matmul, kDomain);

@@ -4,13 +4,6 @@
 namespace ingot {
 namespace {
 
-// The node becomes the last step of a formula.
-void become(Rewriter& r, const std::string& op, std::vector<TensorId> inputs, AttributeMap attrs = {}) {
-  r.node.op = op;
-  r.node.inputs = std::move(inputs);
-  r.node.attrs = std::move(attrs);
-}
-
 TensorId attribute(Rewriter& r, const char* name, float fallback) {
   return r.scalar_like(r.node.get_float(name, fallback), r.need_input(0), name);
 }
@@ -18,22 +11,22 @@ TensorId attribute(Rewriter& r, const char* name, float fallback) {
 // alpha * x + beta
 void affine(Rewriter& r) {
   const TensorId alpha = attribute(r, "alpha", 1), beta = attribute(r, "beta", 0);
-  become(r, "Add", {r.emit("Mul", {r.need_input(0), alpha}), beta});
+  r.become("Add", {r.emit("Mul", {r.need_input(0), alpha}), beta});
 }
 
 // alpha * tanh(beta * x)
 void scaled_tanh(Rewriter& r) {
   const TensorId alpha = attribute(r, "alpha", 1), beta = attribute(r, "beta", 1);
-  become(r, "Mul", {r.emit("Tanh", {r.emit("Mul", {r.need_input(0), beta})}), alpha});
+  r.become("Mul", {r.emit("Tanh", {r.emit("Mul", {r.need_input(0), beta})}), alpha});
 }
 
 // alpha * softplus(beta * x)
 void parametric_softplus(Rewriter& r) {
   const TensorId alpha = attribute(r, "alpha", 1), beta = attribute(r, "beta", 1);
-  become(r, "Mul", {r.emit("Softplus", {r.emit("Mul", {r.need_input(0), beta})}), alpha});
+  r.become("Mul", {r.emit("Softplus", {r.emit("Mul", {r.need_input(0), beta})}), alpha});
 }
 
-void scale(Rewriter& r) { become(r, "Mul", {r.need_input(0), attribute(r, "scale", 1)}); }
+void scale(Rewriter& r) { r.become("Mul", {r.need_input(0), attribute(r, "scale", 1)}); }
 
 // scale * x + bias, a bias for each channel of NCHW
 void image_scaler(Rewriter& r) {
@@ -41,7 +34,7 @@ void image_scaler(Rewriter& r) {
   const TensorId factor = attribute(r, "scale", 1);
   const TensorId biases =
       r.constant(make_constant(DType::F32, {static_cast<int64_t>(bias.size()), 1, 1}, bias), "bias");
-  become(r, "Add", {r.emit("Mul", {r.need_input(0), factor}), r.emit("CastLike", {biases, r.need_input(0)})});
+  r.become("Add", {r.emit("Mul", {r.need_input(0), factor}), r.emit("CastLike", {biases, r.need_input(0)})});
 }
 
 // border = left, top, right, bottom of NCHW; with `scale`, a size from the left top corner
@@ -52,8 +45,8 @@ void crop(Rewriter& r) {
   auto end = [](int64_t b) { return b == 0 ? INT64_MAX : -b; };
   const std::vector<int64_t> ends = size.empty() ? std::vector{end(border[3]), end(border[2])}
                                                  : std::vector{border[1] + size[0], border[0] + size[1]};
-  become(r, "Slice",
-         {r.need_input(0), r.ints({border[1], border[0]}, "starts"), r.ints(ends, "ends"), r.ints({2, 3}, "axes")});
+  r.become("Slice",
+           {r.need_input(0), r.ints({border[1], border[0]}, "starts"), r.ints(ends, "ends"), r.ints({2, 3}, "axes")});
 }
 
 // Slice with operands, before Slice had them
@@ -74,7 +67,7 @@ void constant_fill(Rewriter& r) {
   if (!extra.empty()) shape = r.emit("Concat", {shape, r.ints(extra, "extra_shape")}, {{"axis", int64_t{0}}});
   const TensorId filled =
       r.emit("ConstantOfShape", {shape}, {{"value", make_constant(DType::F32, {1}, std::vector{value})}});
-  become(r, "Cast", {filled}, {{"to", dtype}});
+  r.become("Cast", {filled}, {{"to", dtype}});
 }
 
 constexpr Rule kRules[] = {

@@ -16,10 +16,24 @@ std::string key(std::string_view domain, std::string_view op) { return std::stri
 const RuleIndex& rules() {
   static const RuleIndex index = [] {
     RuleIndex made;
-    for (const RuleTable& table :
-         {elementwise_rules(), shape_rules(), pad_slice_rules(), reduce_rules(), network_rules(), resize_rules(),
-          other_rules(), experimental_rules(), microsoft_rules(), microsoft_nbits_rules(), microsoft_standard_rules(),
-          microsoft_quantized_rules(), ml_rules(), ml_tree_rules(), ml_svm_rules()})
+    std::vector<RuleTable> tables = {elementwise_rules(),
+                                     shape_rules(),
+                                     pad_slice_rules(),
+                                     reduce_rules(),
+                                     network_rules(),
+                                     resize_rules(),
+                                     other_rules(),
+                                     experimental_rules(),
+                                     microsoft_rules(),
+                                     microsoft_nbits_rules(),
+                                     microsoft_standard_rules(),
+                                     microsoft_quantized_rules(),
+                                     nchwc_rules(),
+                                     ml_rules(),
+                                     ml_tree_rules(),
+                                     ml_svm_rules()};
+    for (const RuleTable& table : qonnx_rules()) tables.push_back(table);
+    for (const RuleTable& table : tables)
       for (const Rule& rule : table.rules) made[key(table.domain, rule.op)].push_back(&rule);
     return made;
   }();

@@ -1,6 +1,7 @@
 // com.microsoft.MatMulNBits:  Y = A B^T + bias,  B[n][k] = (q[n][k] - zero[n][k / block]) * scale[n][k / block].
 // q is bytes [N, blocks, block * bits / 8], the first number in the low bits; zero points lie alike row by row,
-// or floats; without them the middle of the range. Becomes ingot.MatMul with B as it is stored (ops/matmul.cpp).
+// or floats; without them the middle of the range. Becomes ingot.MatMul with B as it is stored (ops/matmul.cpp), except
+// that numbers of 2 bits are stored in 4.
 #include "extractors/rewriter.h"
 #include "kernels/half.h"
 
@@ -19,7 +20,8 @@ int64_t positive(const Rewriter& r, const char* attr) {
 
 Shape2 read_shape(const Rewriter& r) {
   Shape2 s{positive(r, "N"), positive(r, "K"), r.node.get_int("bits", 4), positive(r, "block_size"), 0};
-  if (s.bits != 4 && s.bits != 8) r.fail(ErrorKind::Unsupported, "{} bits are not supported, 4 and 8 are", s.bits);
+  if (s.bits != 2 && s.bits != 4 && s.bits != 8)
+    r.fail(ErrorKind::Unsupported, "{} bits are not supported, 2, 4 and 8 are", s.bits);
   if (s.block < 16 || (s.block & (s.block - 1)) != 0)
     r.fail(ErrorKind::InvalidModel, "block_size is {}, expected a power of two from 16 on", s.block);
   s.blocks = (s.k + s.block - 1) / s.block;
@@ -34,8 +36,8 @@ void require_bytes(const Rewriter& r, const Constant& c, int64_t count, const ch
 
 // `count` numbers of each of N rows that have room for more, as a constant [N, count].
 ConstantPtr rows_of(const Constant& c, const Shape2& s, int64_t row_bytes, int64_t count) {
-  const DType dtype = s.bits == 4 ? DType::U4 : DType::U8;
-  if (row_bytes * 8 == count * s.bits) return make_constant(dtype, {s.n, count}, c.bytes);
+  const DType dtype = s.bits == 8 ? DType::U8 : DType::U4;
+  if (row_bytes * 8 == count * s.bits && s.bits != 2) return make_constant(dtype, {s.n, count}, c.bytes);
   std::vector<uint8_t> out(static_cast<size_t>(byte_size(dtype, s.n * count)));
   const auto from = c.as<uint8_t>();
   for (int64_t n = 0; n < s.n; n++)
@@ -45,7 +47,8 @@ ConstantPtr rows_of(const Constant& c, const Shape2& s, int64_t row_bytes, int64
         out[at] = from[static_cast<size_t>(n * row_bytes + k)];
         continue;
       }
-      const int number = from[static_cast<size_t>(n * row_bytes + k / 2)] >> (k % 2 * 4) & 15;
+      const int64_t bit = k * s.bits;
+      const int number = from[static_cast<size_t>(n * row_bytes + bit / 8)] >> (bit % 8) & ((1 << s.bits) - 1);
       out[at / 2] = static_cast<uint8_t>(out[at / 2] | number << (at % 2 * 4));
     }
   return make_constant(dtype, {s.n, count}, out);
@@ -69,7 +72,8 @@ ConstantPtr numbers_of(const Rewriter& r, const Constant& c, const Shape2& s, co
 }
 
 ConstantPtr zero_points(const Rewriter& r, const Shape2& s) {
-  if (!r.node.has_input(3)) return make_constant(DType::F32, {}, std::vector<float>{s.bits == 4 ? 8.f : 128.f});
+  if (!r.node.has_input(3))
+    return make_constant(DType::F32, {}, std::vector<float>{static_cast<float>(1 << (s.bits - 1))});
   const ConstantPtr c = r.value(r.node.inputs[3]);
   if (c->dtype != DType::U8) return numbers_of(r, *c, s, "zero_points");
   const int64_t row_bytes = (s.blocks * s.bits + 7) / 8;

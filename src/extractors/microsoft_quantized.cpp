@@ -35,13 +35,19 @@ void sigmoid(Rewriter& r) { unary(r, "Sigmoid", {}); }
 void leaky_relu(Rewriter& r) { unary(r, "LeakyRelu", r.node.attrs); }
 
 void pooling(Rewriter& r, const char* op) {
-  if (r.node.get_int("channels_last", 0)) r.fail(ErrorKind::Unsupported, "channels_last is not supported");
+  if (r.node.get_int("channels_last", 0)) return;  // expansions/microsoft_nhwc.cpp takes it
   AttributeMap attrs = r.node.attrs;
   attrs.erase("channels_last");
   unary(r, op, std::move(attrs));
 }
 void average_pool(Rewriter& r) { pooling(r, "AveragePool"); }
 void global_average_pool(Rewriter& r) { pooling(r, "GlobalAveragePool"); }
+
+// (condition, X, x_scale, x_zero, Y, y_scale, y_zero, z_scale, z_zero)
+void where(Rewriter& r) {
+  const TensorId x = dequantized(r, 1), y = dequantized(r, 4);
+  quantized(r, r.emit("Where", {r.need_input(0), x, y}), 7);
+}
 
 // (y_scale, y_zero, X0, x0_scale, x0_zero, X1, ...)
 void concat(Rewriter& r) {
@@ -78,6 +84,7 @@ constexpr Rule kRules[] = {
     {"QLinearLeakyRelu", 1, kAnyVersion, leaky_relu},
     {"QLinearAveragePool", 1, kAnyVersion, average_pool},
     {"QLinearGlobalAveragePool", 1, kAnyVersion, global_average_pool},
+    {"QLinearWhere", 1, kAnyVersion, where},
     {"QLinearConcat", 1, kAnyVersion, concat},
     {"QGemm", 1, kAnyVersion, gemm},
 };

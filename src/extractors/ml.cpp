@@ -86,18 +86,10 @@ TensorId labels_at(Rewriter& r, const ClassLabels& labels, TensorId index) {
 
 namespace {
 
-// The node becomes a standard one.
-void become(Rewriter& r, const std::string& op, std::vector<TensorId> inputs, AttributeMap attrs = {}) {
-  r.node.op = op;
-  r.node.domain.clear();
-  r.node.inputs = std::move(inputs);
-  r.node.attrs = std::move(attrs);
-}
-
 void binarizer(Rewriter& r) {
   const TensorId x = r.need_input(0);
   const TensorId above = r.emit("Greater", {x, r.scalar_like(r.node.get_float("threshold", 0), x, "threshold")});
-  become(r, "CastLike", {above, x});
+  r.become("CastLike", {above, x});
 }
 
 // (x - offset) * scale
@@ -105,8 +97,8 @@ void scaler(Rewriter& r) {
   TensorId x = cast_to(r, r.need_input(0), DType::F32);
   const auto offset = r.node.get_floats("offset"), scale = r.node.get_floats("scale");
   if (!offset.empty()) x = r.emit("Sub", {x, floats(r, offset, {std::ssize(offset)}, "offset")});
-  if (scale.empty()) return become(r, "Identity", {x});
-  become(r, "Mul", {x, floats(r, scale, {std::ssize(scale)}, "scale")});
+  if (scale.empty()) return r.become("Identity", {x});
+  r.become("Mul", {x, floats(r, scale, {std::ssize(scale)}, "scale")});
 }
 
 // x / norm(x) over the last axis, and x where that is 0
@@ -117,7 +109,7 @@ void normalizer(Rewriter& r) {
   const TensorId x = cast_to(r, r.need_input(0), DType::F32);
   const TensorId size = r.emit(op, {x, r.ints({-1}, "axes")});
   const TensorId zero = r.emit("Equal", {size, scalar(r, 0)});
-  become(r, "Div", {x, r.emit("Where", {zero, scalar(r, 1), size})});
+  r.become("Div", {x, r.emit("Where", {zero, scalar(r, 1), size})});
 }
 
 void imputer(Rewriter& r) {
@@ -137,7 +129,7 @@ void imputer(Rewriter& r) {
     missing =
         std::isnan(replaced) ? r.emit("IsNaN", {x}) : r.emit("Equal", {x, r.scalar_like(replaced, x, "replaced")});
   }
-  become(r, "Where", {missing, with, x});
+  r.become("Where", {missing, with, x});
 }
 
 // [C] is one row.
@@ -145,14 +137,14 @@ TensorId as_rows(Rewriter& r, TensorId x) { return r.rank(x) == 1 ? r.emit("Unsq
 
 void array_feature_extractor(Rewriter& r) {
   const TensorId columns = r.emit("Reshape", {r.need_input(1), r.ints({-1}, "shape")});
-  become(r, "Gather", {as_rows(r, r.need_input(0)), columns}, {{"axis", int64_t{-1}}});
+  r.become("Gather", {as_rows(r, r.need_input(0)), columns}, {{"axis", int64_t{-1}}});
 }
 
 void feature_vectorizer(Rewriter& r) {
   std::vector<TensorId> parts;
   for (size_t i = 0; i < r.node.inputs.size(); i++)
     parts.push_back(cast_to(r, as_rows(r, r.need_input(i)), DType::F32));
-  become(r, "Concat", parts, {{"axis", int64_t{1}}});
+  r.become("Concat", parts, {{"axis", int64_t{1}}});
 }
 
 // x W^T + b, W given row by row
@@ -209,20 +201,22 @@ void sort_pairs(std::vector<K>& keys, std::vector<size_t>& order) {
 
 // Without the attribute zeros an unknown category is an error, otherwise its row is all zeros.
 void one_hot_encoder(Rewriter& r) {
-  const auto categories = r.node.get_ints("cats_int64s");
-  if (categories.empty()) r.fail(ErrorKind::Unsupported, "encodes strings");
-  auto keys = categories;
-  std::vector<size_t> order;
-  sort_pairs(keys, order);
+  auto keys = r.node.get_ints("cats_int64s");
+  const auto words = r.node.get_strings("cats_strings");
+  if (keys.empty() == words.empty()) r.fail(ErrorKind::InvalidModel, "needs either integer or string categories");
+  std::vector<size_t> order(words.size());
+  std::iota(order.begin(), order.end(), 0u);
+  if (words.empty()) sort_pairs(keys, order);  // words are looked up one by one
   std::vector<int64_t> places(order.begin(), order.end()), all(order.size());
   places.push_back(-1);
   std::iota(all.begin(), all.end(), 0);
   const AttributeMap strict = {{"strict", int64_t{r.node.get_int("zeros", 1) == 0}}};
-  const TensorId x = cast_to(r, r.need_input(0), DType::I64);
-  const TensorId place = r.emit("Lookup", {x, r.ints(keys, "keys"), r.ints(places, "places")}, strict, "ingot");
+  const TensorId x = words.empty() ? cast_to(r, r.need_input(0), DType::I64) : r.need_input(0);
+  const TensorId categories = words.empty() ? r.ints(keys, "keys") : r.constant(string_constant(words), "keys");
+  const TensorId place = r.emit("Lookup", {x, categories, r.ints(places, "places")}, strict, "ingot");
   const TensorId column = r.emit("Unsqueeze", {place, r.ints({-1}, "axes")});
   const TensorId same = r.emit("Equal", {column, r.ints(all, "categories")});
-  become(r, "Cast", {same}, {{"to", static_cast<int64_t>(DType::F32)}});
+  r.become("Cast", {same}, {{"to", static_cast<int64_t>(DType::F32)}});
 }
 
 ConstantPtr list_attribute(Rewriter& r, const std::string& what) {
@@ -295,7 +289,7 @@ void label_encoder(Rewriter& r) {
   if (values->dtype == DType::String) {
     std::vector<std::string> all = values->strings;
     all.push_back(fallback->strings.at(0));
-    become(r, "Lookup", {r.need_input(0), key_tensor, r.constant(string_constant(std::move(all)), "values")});
+    r.become("Lookup", {r.need_input(0), key_tensor, r.constant(string_constant(std::move(all)), "values")});
     r.node.domain = "ingot";
     return;
   }
@@ -306,7 +300,7 @@ void label_encoder(Rewriter& r) {
   sorted.insert(sorted.end(), fallback->bytes.begin(), fallback->bytes.end());
   const TensorId value_tensor =
       r.constant(make_constant(values->dtype, {keys->elements() + 1}, std::span<const std::byte>(sorted)), "values");
-  become(r, "Lookup", {r.need_input(0), key_tensor, value_tensor});
+  r.become("Lookup", {r.need_input(0), key_tensor, value_tensor});
   r.node.domain = "ingot";
 }
 

@@ -50,6 +50,14 @@ TensorId Rewriter::detach(size_t i) {
   return result;
 }
 
+void Rewriter::become(const std::string& op, std::vector<TensorId> inputs, AttributeMap attrs,
+                      const std::string& domain) {
+  node.op = op;
+  node.domain = domain;
+  node.inputs = std::move(inputs);
+  node.attrs = std::move(attrs);
+}
+
 TensorId Rewriter::constant(ConstantPtr c, const std::string& what) {
   return graph.add_constant(tensor_name(what), std::move(c));
 }

@@ -33,6 +33,9 @@ class Rewriter {
                   AttributeMap attrs = {});
   // The node makes a new tensor instead of its i-th result, which is returned: emit_after must make it.
   TensorId detach(size_t i = 0);
+  // The node becomes another one that makes the same results.
+  void become(const std::string& op, std::vector<TensorId> inputs, AttributeMap attrs = {},
+              const std::string& domain = {});
   // The node is left out: emitted nodes make its results.
   void drop() { dropped_ = true; }
 
@@ -97,6 +100,8 @@ RuleTable microsoft_rules();
 RuleTable microsoft_nbits_rules();
 RuleTable microsoft_standard_rules();
 RuleTable microsoft_quantized_rules();
+RuleTable nchwc_rules();
+std::vector<RuleTable> qonnx_rules();
 RuleTable ml_rules();
 RuleTable ml_tree_rules();
 RuleTable ml_svm_rules();

@@ -104,12 +104,16 @@ void lower_dft(LowerContext& ctx) {
   emit_dft(ctx, p, product_of(in, 0, a) * p.minor, {});
 }
 
+// ONNX wants [batch, length, 1] of real signals; exporters write [batch, length], and onnxruntime takes it.
 void infer_stft(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
   check_type(ctx);
-  const Shape& x = ctx.shape(0);
+  Shape x = ctx.shape(0);
+  if (x.size() == 2) x.push_back(1);
   ctx.require(x.size() == 3 && (!x[2].is_const() || x[2].is(1) || x[2].is(2)),
-              "the signal is {}, expected [batch, length, 1] or, for complex numbers, [batch, length, 2]", str(x));
+              "the signal is {}, expected [batch, length], [batch, length, 1] or, for complex numbers, "
+              "[batch, length, 2]",
+              str(x));
   const Dim step = scalar_value(ctx, 1, "frame_step");
   ctx.require(!step.is_const() || step.value() > 0, "frame_step is {}", step.str());
   Dim n = x[1];
@@ -134,7 +138,9 @@ void infer_stft(InferContext& ctx) {
 }
 
 void lower_stft(LowerContext& ctx) {
-  const auto in = ctx.dims(0), out = ctx.out_dims(0);
+  auto in = ctx.dims(0);
+  const auto out = ctx.out_dims(0);
+  if (in.size() == 2) in.push_back(1);
   DftParams p{};
   p.n = ctx.has(2) ? ctx.dims(2)[0] : ctx.has(3) ? ctx.values(3)[0] : in[1];
   p.in = p.n;

@@ -59,10 +59,12 @@ void run(HostContext& ctx) {
   for (const std::string& key : texts(keys)) place.emplace(key, std::ssize(place));
   if (std::ssize(place) != keys.elements()) ctx.fail("a key stands twice in the list");
   const std::vector<std::string> wanted = texts(x);
+  const bool strict = ctx.node.get_int("strict", 0) != 0;
   std::byte* to = nullptr;
   ConstantPtr out = make_constant(values.dtype, x.dims, &to);
   for (int64_t i = 0; i < x.elements(); i++) {
     const auto it = place.find(wanted[static_cast<size_t>(i)]);
+    if (strict && it == place.end()) ctx.fail("a value is none of the keys");
     const int64_t at = it == place.end() ? keys.elements() : it->second;
     std::memcpy(to + i * width, values.bytes.data() + at * width, static_cast<size_t>(width));
   }

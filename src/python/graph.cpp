@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <filesystem>
 #include <map>
 
 #include "base/error.h"
@@ -69,6 +70,8 @@ std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOpt
       self->outputs_ = self->library_->outputs();
     } else {
       self->graph_ = prepare_model(path, options, &self->report_);
+      if (!std::filesystem::is_directory(path))
+        self->again_ = [path](const CompileOptions& other) { return prepare_model(path, other); };
     }
   }
   self->read_ports();
@@ -116,7 +119,13 @@ void PyGraph::name_ports() {
 
 Session& PyGraph::session() {
   std::lock_guard lock(session_mutex_);
-  if (!session_) session_ = make_session(graph_, options_, session_options_);
+  if (session_) return *session_;
+  SessionOptions options = session_options_;
+  options.warn = [](const std::string& text) {
+    nb::gil_scoped_acquire locked;
+    if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) < 0) throw nb::python_error();
+  };
+  session_ = make_session(graph_, options_, options, again_);
   return *session_;
 }
 
@@ -286,6 +295,10 @@ std::unique_ptr<PyGraph> PyGraph::autocast(const std::string& precision) const {
   {
     nb::gil_scoped_release unlocked;
     out->graph_ = std::make_shared<Graph>(ingot::autocast(g, precision));
+    if (again_)
+      out->again_ = [precision, make = again_](const CompileOptions& other) {
+        return std::make_shared<Graph>(ingot::autocast(*make(other), precision));
+      };
   }
   out->read_ports();
   return out;

@@ -69,6 +69,7 @@ class PyGraph {
   SessionOptions session_options_;
   FusionReport report_;
   std::shared_ptr<Graph> graph_;
+  GraphMaker again_;  // the same graph with other options, where there is a file to make it from
   std::unique_ptr<LibraryModel> library_;
   std::vector<Port> inputs_, outputs_;
   bool plain_ = true;  // all inputs and outputs are tensors of numbers

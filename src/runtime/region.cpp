@@ -156,8 +156,10 @@ void check_input(const Tensor& want, const TensorView& got, BoundSymbols& symbol
     }
     auto [it, fresh] = symbols.try_emplace(shape[d].str(), got.dims[d], want.name);
     if (!fresh && it->second.first != got.dims[d])
-      invalid_input("inputs '{}' and '{}' must agree on '{}', got {} and {}", it->second.second, want.name,
-                    shape[d].str(), it->second.first, got.dims[d]);
+      throw DimsDisagree(ErrorKind::InvalidInput,
+                         fmt::format("inputs '{}' and '{}' must agree on '{}', got {} and {}", it->second.second,
+                                     want.name, shape[d].str(), it->second.first, got.dims[d]),
+                         "if the model gave one name to dims that differ, compile it with independent dims");
   }
   int64_t elements = 1;
   for (int64_t d : got.dims) elements = checked_mul(elements, d);

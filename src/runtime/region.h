@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "runtime/profile.h"
 #include "runtime/session.h"
 
@@ -31,9 +32,14 @@ class Region {
   std::unique_ptr<Impl> impl_;
 };
 
+// Inputs have different sizes where the model gives their dims one name.
+struct DimsDisagree : Error {
+  using Error::Error;
+};
+
 // Size and input by which each symbol was first bound.
 using BoundSymbols = std::map<std::string, std::pair<int64_t, std::string>>;
-// InvalidInput when what was given does not fit what the graph says of its input.
+// InvalidInput when what was given does not fit what the graph says of its input; DimsDisagree is one of these.
 void check_input(const Tensor& want, const TensorView& got, BoundSymbols& symbols);
 void check_inputs(const Graph&, const std::vector<TensorView>& inputs);
 

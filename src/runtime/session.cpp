@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "base/error.h"
 #include "runtime/flow.h"
@@ -81,6 +82,9 @@ TensorView view_of(const Value& v) {
 }
 
 struct Session::Impl {
+  SessionOptions session_options;
+  std::mutex mutex;                      // guards the making of `independent`
+  std::unique_ptr<Session> independent;  // of dims that share a name; made when first needed
   std::shared_ptr<const Graph> graph;
   StringPool constants;
   RegionOptions options;
@@ -92,6 +96,17 @@ struct Session::Impl {
       invalid_input("the model takes {} inputs, {} were given", graph->inputs.size(), inputs.size());
     BoundSymbols symbols;
     for (size_t i = 0; i < inputs.size(); i++) check_value(graph->tensor(graph->inputs[i]), inputs[i], symbols);
+  }
+
+  Session& with_independent_dims(const DimsDisagree& e) {
+    if (!session_options.with_independent_dims) throw e;
+    std::lock_guard lock(mutex);
+    if (!independent) {
+      if (session_options.warn)
+        session_options.warn(e.message() + "; the model is compiled again for dims that are independent");
+      independent = session_options.with_independent_dims();
+    }
+    return *independent;
   }
 
   std::vector<Value> run(Flow& f, const std::vector<Value>& inputs) {
@@ -108,6 +123,7 @@ struct Session::Impl {
 Session::Session(std::shared_ptr<const Graph> graph, std::vector<SpecialisedKernel> kernels,
                  const SessionOptions& options)
     : impl_(std::make_unique<Impl>()) {
+  impl_->session_options = options;
   impl_->graph = intern_constants(graph, impl_->constants);
   impl_->plain = has_plain_ports(*graph);
   RegionOptions& o = impl_->options;
@@ -127,7 +143,11 @@ int Session::threads() const { return impl_->options.threads; }
 int64_t Session::arena_bytes() const { return impl_->flow->arena_bytes(); }
 
 void Session::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate) {
-  if (Region* whole = impl_->flow->whole(); whole && impl_->plain) return whole->run(inputs, allocate);
+  if (Region* whole = impl_->flow->whole(); whole && impl_->plain) try {
+      return whole->run(inputs, allocate);
+    } catch (const DimsDisagree& e) {
+      return impl_->with_independent_dims(e).run(inputs, allocate);
+    }
   std::vector<Value> values;
   for (const TensorView& v : inputs) values.push_back(borrow(v));
   const std::vector<Value> outputs = run(values);
@@ -140,7 +160,11 @@ void Session::run(const std::vector<TensorView>& inputs, const OutputAllocator& 
   }
 }
 
-std::vector<Value> Session::run(const std::vector<Value>& inputs) { return impl_->run(*impl_->flow, inputs); }
+std::vector<Value> Session::run(const std::vector<Value>& inputs) try {
+  return impl_->run(*impl_->flow, inputs);
+} catch (const DimsDisagree& e) {
+  return impl_->with_independent_dims(e).run(inputs);
+}
 
 std::vector<Value> Session::run_for(const std::vector<Value>& inputs, const std::vector<std::string>& names) {
   auto graph = std::make_shared<Graph>(*impl_->graph);
@@ -151,7 +175,11 @@ std::vector<Value> Session::run_for(const std::vector<Value>& inputs, const std:
     graph->outputs.push_back(t);
   }
   Flow flow(graph, impl_->options);
-  return impl_->run(flow, inputs);
+  try {
+    return impl_->run(flow, inputs);
+  } catch (const DimsDisagree& e) {
+    return impl_->with_independent_dims(e).run_for(inputs, names);
+  }
 }
 
 }  // namespace ingot

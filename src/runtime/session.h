@@ -14,10 +14,16 @@
 
 namespace ingot {
 
+class Session;
+
 struct SessionOptions {
   int threads = 0;      // 0: INGOT_NUM_THREADS, affinity, cgroup quota, OMP_NUM_THREADS
   int plan_cache = 16;  // resolved plans kept
   std::string profile;  // Chrome trace written when the session ends; INGOT_PROFILE otherwise
+  // A graph is compiled on the word of the model that dims of the same name have the same size. Where inputs first
+  // break it, this makes a session of the model that does not rely on it, and `warn` is told once. Without: an error.
+  std::function<std::unique_ptr<Session>()> with_independent_dims;
+  std::function<void(const std::string&)> warn;
 };
 
 // A tensor of the caller: dtype, dims and memory, row-major.
