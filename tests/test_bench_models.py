@@ -82,6 +82,11 @@ def test_differences_are_relative_to_the_output(tmp_path: Path, got: list[float]
     assert difference(save_outputs(tmp_path / "got.npz", np.array(got)), wanted) == expected
 
 
+def test_rounding_of_outputs_near_zero_is_no_difference(tmp_path: Path) -> None:
+    wanted = save_outputs(tmp_path / "wanted.npz", np.array([7e-6]))
+    assert difference(save_outputs(tmp_path / "got.npz", np.array([7.1e-6])), wanted) == pytest.approx(1e-4)
+
+
 def test_equal_infinities_and_nans_are_no_difference(tmp_path: Path) -> None:
     values = np.array([np.inf, -np.inf, np.nan, 1.0])
     path = save_outputs(tmp_path / "same.npz", values, np.array(["a", "b"]))
