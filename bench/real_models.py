@@ -29,7 +29,7 @@ class RealModel:
     package: str
     path: str  # in the wheel
     inputs: Mapping[str, str] = field(default_factory=dict)  # where real_inputs.py cannot guess
-    rough: bool = False  # computes in 8-bit integers or 16-bit floats: engines round differently
+    rough: bool = False  # rounds much: 8-bit integers, 16-bit floats, or steps that magnify differences
 
 
 def family(package: str, folder: str, *rows: tuple[str, str] | tuple[str, str, Mapping[str, str]]) -> list[RealModel]:
@@ -122,12 +122,9 @@ SOUND = [
             # Without noise: with it no two runs are alike.
             ("piper voice", "en_US-joe-medium.onnx",
              {"input": "1x64", "input_lengths": "1 =64", "scales": "3 =0,1,0"})),
-    *family(
-        "hibari-tts",
-        "hibari/assets",
-        ("hibari tts", "hibari.onnx", {"ids": "1x64", "speed": "1 =1"}),
-        ("hibari oov", "oov.onnx", {"chars": "1x12"}),
-    ),
+    *family("hibari-tts", "hibari/assets", ("hibari oov", "oov.onnx", {"chars": "1x12"})),
+    # onnxruntime differs from itself by 2 % here, with and without its optimisations.
+    RealModel("hibari tts", "hibari-tts", "hibari/assets/hibari.onnx", {"ids": "1x64", "speed": "1 =1"}, True),
 ]  # fmt: skip
 
 OCR = [
