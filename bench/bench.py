@@ -26,8 +26,8 @@ from engines import (
     openvino_engine,
     openvino_survives,
 )
+from machine import console, cpu_line, heading
 from models import BENCH_MODELS, CACHE, QUANTIZED_MODELS, BenchModel
-from rich.console import Console
 from rich.table import Table
 from startup import call_overhead, startup
 from timing import Timing, interleave
@@ -46,9 +46,6 @@ QUANTIZED_ENGINES = {
     "onnxruntime exact": exact_onnxruntime_engine,
     **dict.fromkeys(OTHERS, ingot_engine),
 }
-console = Console(highlight=False)
-if not console.is_terminal:
-    console = Console(highlight=False, width=120)
 
 
 def measure(model: BenchModel, engines: list[str], threads: int, rounds: int) -> dict[str, Any]:
@@ -97,17 +94,6 @@ def figure(timing: Timing, gmac: float, peak: float, threads: int) -> dict[str, 
         "deciding_ms": deciding * 1e3,
         "share_of_peak": gmac / deciding / peak if peak else 0.0,
     }
-
-
-def cpu_line(prefix: str) -> str:
-    """The value of the first line of /proc/cpuinfo that begins so."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(prefix)), "")
-
-
-def heading() -> str:
-    name = cpu_line("model name") or platform.machine()
-    return f"{name}, target {cpu_target()}: peaks of {fma_unit()} (fp32) and {byte_unit()} (int8)"
 
 
 def keep_openvino_alive(models: list[str]) -> None:

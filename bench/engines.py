@@ -55,12 +55,14 @@ def exact_onnxruntime_engine(path: Path, inputs: Inputs, threads: int) -> Run:
     return onnxruntime_engine(path, inputs, threads, exact=True)
 
 
-def openvino_engine(path: Path, inputs: Inputs, threads: int) -> Run:
+def openvino_engine(path: Path, inputs: Inputs, threads: int, fixed: bool = True) -> Run:
+    """fixed: reshaped to these shapes."""
     import openvino as ov
 
     core = ov.Core()
     model = core.read_model(str(path))
-    model.reshape({name: list(array.shape) for name, array in inputs.items()})
+    if fixed:
+        model.reshape({name: list(array.shape) for name, array in inputs.items()})
     config = {
         "INFERENCE_NUM_THREADS": str(threads),
         "PERFORMANCE_HINT": "LATENCY",
