@@ -451,3 +451,28 @@ def test_bodies_may_hand_on_what_they_are_given(tmp_path: Path) -> None:
     for out in all_ways(path, tmp_path, {"c": np.array(True), "n": np.array(1), "x": X[1]}):
         np.testing.assert_array_equal(out["r"], k)
         np.testing.assert_array_equal(out["s"], X[1])
+
+
+def test_a_branch_may_change_the_rank_of_a_state(tmp_path: Path) -> None:
+    """The first turn's rank, taken for all turns at first, must not stay in the graph of the If inside."""
+    again = graph([helper.make_node("Add", ["v", "one"], ["p"])], [], [value("p", F, None)], {"one": np.float32(1)})
+    first = graph(
+        [helper.make_node("Unsqueeze", ["v", "axis"], ["q"])], [], [value("q", F, None)], {"axis": np.array([0])}
+    )
+    body = graph(
+        [
+            helper.make_node("Greater", ["i", "none"], ["later"]),
+            helper.make_node("If", ["later"], ["next"], then_branch=again, else_branch=first),
+            helper.make_node("Identity", ["cond"], ["go"]),
+        ],
+        [value("i", I64, []), value("cond", B, []), value("v", F, None)],
+        [value("go", B, []), value("next", F, None)],
+        {"none": np.array(0)},
+    )
+    g = graph(
+        [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)],
+        [value("n", I64, []), value("x", F, [])],
+        [value("y", F, None)],
+    )
+    for out in all_ways(save(tmp_path, g), tmp_path, {"n": np.array(3), "x": np.float32(5)}):
+        np.testing.assert_array_equal(out["y"], [7])

@@ -117,12 +117,8 @@ void bind_body(const Node& n, Graph& body, const std::vector<TensorInfo>& known)
     TensorInfo& info = body.info(body.inputs[i]);
     if (given[i].info.dtype != DType::Undefined) info.dtype = given[i].info.dtype;
     info.form = given[i].info.form;
-    if (info.form != Form::Tensor)
-      info.shape.reset();
-    else if (given[i].shape_holds && given[i].info.shape)
-      info.shape = given[i].info.shape;
-    else if (!given[i].shape_holds)
-      info.shape.reset();
+    // Not what the body says itself, nor what was found for another round of infer_loop_body.
+    info.shape = info.form == Form::Tensor && given[i].shape_holds ? given[i].info.shape : std::nullopt;
   }
 }
 
