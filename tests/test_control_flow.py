@@ -429,7 +429,7 @@ def test_scan_collects_along_any_axis(tmp_path: Path, axis: int, reverse: int) -
 
 def test_bodies_may_hand_on_what_they_are_given(tmp_path: Path) -> None:
     """Outputs of bodies that are inputs, constants and the same tensor twice."""
-    taken = graph([], [], [value("x", F, None), value("k", F, None)], {"k": np.float32([7])})
+    taken = graph([], [], [value("x", F, None), value("k", F, None)], {"k": np.array([7], np.float32)})
     other = graph([helper.make_node("Neg", ["x"], ["m"])], [], [value("m", F, None), value("m", F, None)])
     swap = graph(
         [helper.make_node("Identity", ["cond"], ["go"])],
@@ -444,7 +444,7 @@ def test_bodies_may_hand_on_what_they_are_given(tmp_path: Path) -> None:
         [value("c", B, []), value("n", I64, []), value("x", F, [3])],
         [value("r", F, None), value("s", F, None), value("all", F, None)],
     )
-    path, k = save(tmp_path, g), np.float32([7])
+    path, k = save(tmp_path, g), np.array([7], np.float32)
     for out in all_ways(path, tmp_path, {"c": np.array(False), "n": np.array(3), "x": X[1]}):
         np.testing.assert_array_equal(out["r"], -X[1])
         np.testing.assert_array_equal(out["all"], [-X[1]] * 3)

@@ -123,7 +123,8 @@ def recurrent_inputs(
     random = np.random.default_rng(2)
 
     def normal(*shape: int) -> NDArray[Any]:
-        return (random.standard_normal(shape) * 1.6 / np.sqrt(shape[-1])).astype(dtype)
+        made: NDArray[Any] = (random.standard_normal(shape) * 1.6 / np.sqrt(shape[-1])).astype(dtype)
+        return made
 
     state = (directions, batch, hidden)
     inputs = [normal(steps, batch, width), normal(directions, gates * hidden, width)]

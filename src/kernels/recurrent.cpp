@@ -83,7 +83,8 @@ INGOT_LATE void multiply_tile(const float* panel, const float* v, int64_t hidden
 template <int NR>
 INGOT_INLINE void multiply_panels(const float* packed, const float* v, int64_t hidden, int64_t columns,
                                   const Tiles& tiles, float* out, int64_t out_stride) {
-  const int64_t lines = prefetch_lines(NR * sizeof(float), tiles.last - tiles.first);
+  // One tile reads a panel once: it would fetch as much as it reads.
+  const int64_t count = tiles.last - tiles.first, lines = count > 1 ? prefetch_lines(NR * sizeof(float), count) : 0;
   for (int64_t c = 0; c < columns; c += NR, packed += NR * hidden) {
     const bool more = c + NR < columns;
     for_tiles<kTileRows<NR>>(tiles.tiling, tiles.first, tiles.last, [&](auto height, int64_t tile) INGOT_INLINED {
