@@ -256,3 +256,223 @@ def test_a_body_that_does_not_fit_its_node_is_refused(tmp_path: Path) -> None:
     del g.node[0].attribute[0].g.output[2]
     with pytest.raises(ingot.InvalidModelError, match=r"Loop.*carries 1 values and gives 2 results, its body gives 2"):
         ingot.compile(save(tmp_path, g))
+
+
+def dense_loop(turns: int) -> onnx.GraphProto:
+    """v = tanh(v W^T + b), W and b passed as states that the body hands on: TensorFlow's and Paddle's way."""
+    body = graph(
+        [
+            helper.make_node("Transpose", ["w"], ["turned"], perm=[1, 0]),
+            helper.make_node("MatMul", ["v", "turned"], ["product"]),
+            helper.make_node("Add", ["product", "b"], ["sum"]),
+            helper.make_node("Tanh", ["sum"], ["next"]),
+            helper.make_node("Identity", ["w"], ["same_w"]),
+            helper.make_node("Unsqueeze", ["b", "axis"], ["wide"]),
+            helper.make_node("Add", ["wide", "nothing"], ["more"]),
+            helper.make_node("Squeeze", ["more", "axis"], ["same_b"]),
+            helper.make_node("Identity", ["cond"], ["go"]),
+        ],
+        [value("i", I64, []), value("cond", B, []), value("v", F, None), value("w", F, None), value("b", F, None)],
+        [value("go", B, []), value("next", F, None), value("same_w", F, None), value("same_b", F, None)],
+        {"axis": np.array([0]), "nothing": np.zeros(1, np.float32)},
+    )
+    random = np.random.default_rng(5)
+    weights = {
+        "w0": random.standard_normal((8, 8)).astype(np.float32),
+        "b0": random.standard_normal(8).astype(np.float32),
+    }
+    return graph(
+        [helper.make_node("Loop", ["n", "", "x", "w0", "b0"], ["y", "w1", "b1"], body=body)],
+        [value("x", F, [2, 8])],
+        [value("y", F, None), value("w1", F, None), value("b1", F, None)],
+        {**weights, "n": np.array(turns)},
+    )
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5])
+def test_states_that_never_change_become_constants(tmp_path: Path, turns: int) -> None:
+    g = dense_loop(turns)
+    weights = {t.name: onnx.numpy_helper.to_array(t) for t in g.initializer}
+    path, x = save(tmp_path, g), np.linspace(-1, 1, 16, dtype=np.float32).reshape(2, 8)
+    expected = x
+    for _ in range(turns):
+        expected = np.tanh(expected @ weights["w0"].T + weights["b0"])
+    for out in all_ways(path, tmp_path, {"x": x}):
+        np.testing.assert_allclose(out["y"], expected, atol=1e-5)
+        np.testing.assert_array_equal(out["w1"], weights["w0"])
+        np.testing.assert_array_equal(out["b1"], weights["b0"])
+    (loop,) = (n for n in ingot.compile(path).nodes if n.op == "Loop")
+    assert len(loop.outputs) == 1, "the weights are no results of the loop any more"
+    assert "w0" not in loop.inputs
+
+
+def test_work_that_no_turn_changes_is_done_before_the_loop(tmp_path: Path) -> None:
+    body = graph(
+        [
+            helper.make_node("MatMul", ["a", "b"], ["product"]),
+            helper.make_node("Add", ["v", "product"], ["next"]),
+            helper.make_node("Identity", ["cond"], ["go"]),
+        ],
+        [value("i", I64, []), value("cond", B, []), value("v", F, None)],
+        [value("go", B, []), value("next", F, None)],
+    )
+    g = graph(
+        [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)],
+        [value("n", I64, []), value("x", F, [2, 2]), value("a", F, [2, 3]), value("b", F, [3, 2])],
+        [value("y", F, None)],
+    )
+    path = save(tmp_path, g)
+    assert "ingot.MatMul" in {n.op for n in ingot.compile(path).nodes}
+    start = np.ones((2, 2), np.float32)
+    for turns in (0, 3):
+        feed = {"n": np.array(turns), "x": start, "a": X, "b": X.T.copy()}
+        for out in all_ways(path, tmp_path, feed):
+            np.testing.assert_allclose(out["y"], start + turns * (X @ X.T))
+
+
+def test_what_could_fail_stays_in_a_loop_that_may_not_run(tmp_path: Path) -> None:
+    body = graph(
+        [
+            helper.make_node("Gather", ["table", "at"], ["row"]),
+            helper.make_node("Add", ["v", "row"], ["next"]),
+            helper.make_node("Identity", ["cond"], ["go"]),
+        ],
+        [value("i", I64, []), value("cond", B, []), value("v", F, None)],
+        [value("go", B, []), value("next", F, None)],
+    )
+    g = graph(
+        [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)],
+        [value("n", I64, []), value("x", F, [3]), value("table", F, [2, 3]), value("at", I64, [])],
+        [value("y", F, None)],
+    )
+    compiled = ingot.compile(save(tmp_path, g))
+    feed = {"n": np.array(0), "x": X[0], "table": X, "at": np.array(7)}
+    np.testing.assert_array_equal(compiled.inference(feed)["y"], X[0])
+    with pytest.raises(ingot.InvalidInputError, match="out of range"):
+        compiled.inference({**feed, "n": np.array(1)})
+    # The failed run leaves nothing behind.
+    out = compiled.inference({**feed, "n": np.array(2), "at": np.array(1)})
+    np.testing.assert_array_equal(out["y"], X[0] + 2 * X[1])
+
+
+def test_states_may_grow_and_change_their_rank(tmp_path: Path) -> None:
+    body = graph(
+        [
+            helper.make_node("Concat", ["grows", "one"], ["longer"], axis=0),
+            helper.make_node("Unsqueeze", ["wide", "axis"], ["wider"]),
+            helper.make_node("Identity", ["cond"], ["go"]),
+        ],
+        [value("i", I64, []), value("cond", B, []), value("grows", F, None), value("wide", F, None)],
+        [value("go", B, []), value("longer", F, None), value("wider", F, None)],
+        {"one": np.ones(1, np.float32), "axis": np.array([0])},
+    )
+    g = graph(
+        [helper.make_node("Loop", ["n", "", "x", "x"], ["y", "z"], body=body)],
+        [value("n", I64, []), value("x", F, [3])],
+        [value("y", F, None), value("z", F, None)],
+    )
+    path = save(tmp_path, g)
+    for turns in (0, 1, 4):
+        for out in all_ways(path, tmp_path, {"n": np.array(turns), "x": X[1]}):
+            np.testing.assert_array_equal(out["y"], np.concatenate([X[1], np.ones(turns, np.float32)]))
+            assert out["z"].shape == (1,) * turns + (3,)
+
+
+def test_each_turn_may_take_another_part(tmp_path: Path) -> None:
+    """Slice with bounds that data decide: planned alone, so that the rest of the body is planned once."""
+    body = graph(
+        [
+            helper.make_node("Unsqueeze", ["i", "axis"], ["from"]),
+            helper.make_node("Add", ["from", "two"], ["to"]),
+            helper.make_node("Slice", ["x", "from", "to", "axis"], ["part"]),
+            helper.make_node("ReduceSum", ["part"], ["sum"], keepdims=0),
+            helper.make_node("Add", ["v", "sum"], ["next"]),
+            helper.make_node("Identity", ["sum"], ["seen"]),
+            helper.make_node("Identity", ["cond"], ["go"]),
+        ],
+        [value("i", I64, []), value("cond", B, []), value("v", F, None)],
+        [value("go", B, []), value("next", F, None), value("seen", F, None)],
+        {"axis": np.array([0]), "two": np.array([2])},
+    )
+    g = graph(
+        [helper.make_node("Loop", ["n", "", "v0"], ["y", "all"], body=body)],
+        [value("n", I64, []), value("v0", F, []), value("x", F, ["k"])],
+        [value("y", F, None), value("all", F, None)],
+    )
+    path, x = save(tmp_path, g), np.arange(1, 41, dtype=np.float32)
+    sums = np.array([x[i : i + 2].sum() for i in range(40)])
+    for out in all_ways(path, tmp_path, {"n": np.array(40), "v0": np.float32(0), "x": x}):
+        np.testing.assert_array_equal(out["all"], sums)
+        assert out["y"] == sums.sum()
+
+
+@pytest.mark.parametrize(("axis", "reverse"), [(0, 0), (1, 0), (-1, 1), (0, 1)])
+def test_scan_collects_along_any_axis(tmp_path: Path, axis: int, reverse: int) -> None:
+    body = graph(
+        [helper.make_node("Add", ["s", "e"], ["next"]), helper.make_node("Neg", ["next"], ["out"])],
+        [value("s", F, None), value("e", F, None)],
+        [value("next", F, None), value("out", F, None)],
+    )
+    attributes = {"scan_input_axes": [1], "scan_output_axes": [axis], "scan_output_directions": [reverse]}
+    g = graph(
+        [helper.make_node("Scan", ["s0", "x"], ["y", "all"], body=body, num_scan_inputs=1, **attributes)],
+        [value("s0", F, [2]), value("x", F, [2, "n"])],
+        [value("y", F, None), value("all", F, None)],
+    )
+    sums = X.cumsum(1)
+    turns = [-sums[:, i] for i in range(3)]
+    expected = np.stack(turns[::-1] if reverse else turns, axis)
+    for out in all_ways(save(tmp_path, g), tmp_path, {"s0": np.zeros(2, np.float32), "x": X}):
+        np.testing.assert_array_equal(out["y"], sums[:, -1])
+        np.testing.assert_array_equal(out["all"], expected)
+
+
+def test_bodies_may_hand_on_what_they_are_given(tmp_path: Path) -> None:
+    """Outputs of bodies that are inputs, constants and the same tensor twice."""
+    taken = graph([], [], [value("x", F, None), value("k", F, None)], {"k": np.array([7], np.float32)})
+    other = graph([helper.make_node("Neg", ["x"], ["m"])], [], [value("m", F, None), value("m", F, None)])
+    swap = graph(
+        [helper.make_node("Identity", ["cond"], ["go"])],
+        [value("i", I64, []), value("cond", B, []), value("a", F, None), value("b", F, None)],
+        [value("go", B, []), value("b", F, None), value("a", F, None), value("b", F, None)],
+    )
+    g = graph(
+        [
+            helper.make_node("If", ["c"], ["p", "q"], then_branch=taken, else_branch=other),
+            helper.make_node("Loop", ["n", "", "p", "q"], ["r", "s", "all"], body=swap),
+        ],
+        [value("c", B, []), value("n", I64, []), value("x", F, [3])],
+        [value("r", F, None), value("s", F, None), value("all", F, None)],
+    )
+    path, k = save(tmp_path, g), np.array([7], np.float32)
+    for out in all_ways(path, tmp_path, {"c": np.array(False), "n": np.array(3), "x": X[1]}):
+        np.testing.assert_array_equal(out["r"], -X[1])
+        np.testing.assert_array_equal(out["all"], [-X[1]] * 3)
+    for out in all_ways(path, tmp_path, {"c": np.array(True), "n": np.array(1), "x": X[1]}):
+        np.testing.assert_array_equal(out["r"], k)
+        np.testing.assert_array_equal(out["s"], X[1])
+
+
+def test_a_branch_may_change_the_rank_of_a_state(tmp_path: Path) -> None:
+    """The first turn's rank, taken for all turns at first, must not stay in the graph of the If inside."""
+    again = graph([helper.make_node("Add", ["v", "one"], ["p"])], [], [value("p", F, None)], {"one": np.float32(1)})
+    first = graph(
+        [helper.make_node("Unsqueeze", ["v", "axis"], ["q"])], [], [value("q", F, None)], {"axis": np.array([0])}
+    )
+    body = graph(
+        [
+            helper.make_node("Greater", ["i", "none"], ["later"]),
+            helper.make_node("If", ["later"], ["next"], then_branch=again, else_branch=first),
+            helper.make_node("Identity", ["cond"], ["go"]),
+        ],
+        [value("i", I64, []), value("cond", B, []), value("v", F, None)],
+        [value("go", B, []), value("next", F, None)],
+        {"none": np.array(0)},
+    )
+    g = graph(
+        [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)],
+        [value("n", I64, []), value("x", F, [])],
+        [value("y", F, None)],
+    )
+    for out in all_ways(save(tmp_path, g), tmp_path, {"n": np.array(3), "x": np.float32(5)}):
+        np.testing.assert_array_equal(out["y"], [7])

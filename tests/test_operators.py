@@ -109,22 +109,22 @@ RECURRENT: dict[str, dict[str, Any]] = {
     "reverse": {"direction": "reverse"},
     "reset": {"linear_before_reset": 1},
     "coupled": {"input_forget": 1},
+    "functions": {},
 }
+FUNCTIONS = {"RNN": ["Relu"], "GRU": ["Softsign", "Softplus"], "LSTM": ["Softsign", "Relu", "Softplus"]}
 
 
-@pytest.mark.parametrize("variant", RECURRENT)
-@pytest.mark.parametrize("sizes", [(1, 1, 4, 5), (6, 3, 5, 7), (5, 9, 8, 32)])
-@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
-def test_recurrent(save: Save, op: str, gates: int, sizes: tuple[int, int, int, int], variant: str) -> None:
-    if (variant == "reset" and op != "GRU") or (variant == "coupled" and op != "LSTM"):
-        pytest.skip("the operator has no such attribute")
+def recurrent_inputs(
+    op: str, sizes: tuple[int, int, int, int], directions: int, dtype: type = np.float32
+) -> list[NDArray[Any]]:
+    """All operands of an RNN, GRU or LSTM: X, W, R, B, sequence_lens, initial_h and, for an LSTM, initial_c, P."""
     steps, batch, width, hidden = sizes
-    directions = 1 if variant == "reverse" else 2
-    attributes: dict[str, Any] = {"direction": "bidirectional", "hidden_size": hidden, **RECURRENT[variant]}
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
     random = np.random.default_rng(2)
 
     def normal(*shape: int) -> NDArray[Any]:
-        return (random.standard_normal(shape) * 0.4).astype(np.float32)
+        made: NDArray[Any] = (random.standard_normal(shape) * 1.6 / np.sqrt(shape[-1])).astype(dtype)
+        return made
 
     state = (directions, batch, hidden)
     inputs = [normal(steps, batch, width), normal(directions, gates * hidden, width)]
@@ -132,8 +132,55 @@ def test_recurrent(save: Save, op: str, gates: int, sizes: tuple[int, int, int, 
     inputs += [random.integers(1, steps + 1, batch).astype(np.int32), normal(*state)]
     if op == "LSTM":
         inputs += [normal(*state), normal(directions, 3 * hidden)]
+    return inputs
+
+
+@pytest.mark.parametrize("weights", ["given", "constant"])
+@pytest.mark.parametrize("variant", RECURRENT)
+@pytest.mark.parametrize("sizes", [(1, 1, 4, 5), (6, 3, 5, 7), (5, 9, 8, 32), (3, 37, 6, 50)])
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+def test_recurrent(save: Save, op: str, sizes: tuple[int, int, int, int], variant: str, weights: str) -> None:
+    if (variant == "reset" and op != "GRU") or (variant == "coupled" and op != "LSTM"):
+        pytest.skip("the operator has no such attribute")
+    directions = 1 if variant == "reverse" else 2
+    attributes: dict[str, Any] = {"direction": "bidirectional", "hidden_size": sizes[3], **RECURRENT[variant]}
+    if variant == "functions":
+        attributes["activations"] = FUNCTIONS[op] * directions
     outputs = [TensorProto.FLOAT] * (3 if op == "LSTM" else 2)
-    assert_like_onnxruntime(save, one_node(op, inputs, outputs, opset=14, **attributes))
+    constants = (1, 2, 3) if weights == "constant" else ()
+    inputs = recurrent_inputs(op, sizes, directions)
+    assert_like_onnxruntime(save, one_node(op, inputs, outputs, opset=14, constants=constants, **attributes))
+
+
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_recurrent_with_the_batch_first(save: Save, op: str, dtype: type) -> None:
+    """Layout 1, which onnxruntime does not have, is layout 0 with its axes turned; threads do not change a bit."""
+    inputs = recurrent_inputs(op, (4, 21, 6, 33), 2, dtype)
+    number = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    outputs = [number] * (3 if op == "LSTM" else 2)
+    attributes: dict[str, Any] = {"direction": "bidirectional", "hidden_size": 33, "opset": 14, "constants": (1, 2, 3)}
+    plain = one_node(op, inputs, outputs, **attributes)
+    expected = run(save, *plain, threads=1)
+    for one, two in zip(expected, run(save, *plain, threads=2), strict=True):
+        np.testing.assert_array_equal(one, two)
+    turned = [x.swapaxes(0, 1) if i in (0, 5, 6) else x for i, x in enumerate(inputs)]
+    actual = run(save, *one_node(op, turned, outputs, layout=1, **attributes))
+    np.testing.assert_array_equal(actual[0], expected[0].transpose(2, 0, 1, 3))
+    for a, e in zip(actual[1:], expected[1:], strict=True):
+        np.testing.assert_array_equal(a, e.swapaxes(0, 1))
+
+
+def test_recurrent_in_double_is_like_single(save: Save) -> None:
+    for op in ("RNN", "GRU", "LSTM"):
+        results = []
+        for dtype in (np.float32, np.float64):
+            number = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+            inputs = recurrent_inputs(op, (7, 5, 6, 20), 1, dtype)
+            model, feed = one_node(op, inputs, [number] * 2, opset=14, hidden_size=20, constants=(1, 2, 3))
+            results.append(run(save, model, feed))
+        for single, double in zip(*results, strict=True):
+            np.testing.assert_allclose(single, double, atol=1e-5)
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 30, 61, 67, 128, 400, 1009])

@@ -1,10 +1,12 @@
 // From the graph as loaded to the graph as planned, as one list. Formulas are recognised before clusters of
 // element-wise nodes: once Gelu or LayerNormalization is one node, what is left over is either linear, element-wise or
 // a reduction.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <span>
 #include <string_view>
@@ -84,16 +86,38 @@ class Pipeline {
   int step_ = 0;
 };
 
-void optimise_subgraphs(Graph& graph, const CompileOptions& options, FusionReport* report) {
+bool has_subgraph(const Node& n) {
+  return std::any_of(n.attrs.begin(), n.attrs.end(),
+                     [](const auto& attr) { return std::holds_alternative<GraphPtr>(attr.second); });
+}
+
+// Calls work for a copy of each graph in a node of `graph`, which takes its place.
+void for_subgraphs(Graph& graph, const std::function<void(Graph&)>& work) {
   for (Node& n : graph.nodes)
     for (auto& [key, value] : n.attrs)
       if (auto* sub = std::get_if<GraphPtr>(&value)) {
         auto copy = std::make_shared<Graph>(**sub);
         in_body(n, [&] {
-          optimise(*copy, options, report);
+          work(*copy);
           *sub = copy;
         });
       }
+}
+
+// Fewer nodes, canonical spellings, constants where values are known, in loops and branches too; and out of loops what
+// does not change there.
+void clean_up(Graph& graph, Pipeline& p, const CompileOptions& options) {
+  p.pass("merge_common", merge_common);
+  p.fold();
+  p.pass("simplify", simplify);
+  p.fold();
+  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), has_subgraph)) return;
+  for_subgraphs(graph, [&](Graph& body) {
+    Pipeline inner(body, options, nullptr);
+    clean_up(body, inner, options);
+  });
+  p.pass("hoist_invariants", hoist_invariants);
+  p.fold();
 }
 
 // The two lists name every fusion once: whoever adds one says when it runs.
@@ -130,11 +154,7 @@ void optimise(Graph& graph, const CompileOptions& options, FusionReport* report)
     p.pass("infer_shapes", infer_shapes);
     return;
   }
-  // Clean up: fewer nodes, canonical spellings, constants where values are known.
-  p.pass("merge_common", merge_common);
-  p.fold();
-  p.pass("simplify", simplify);
-  p.fold();
+  clean_up(graph, p, options);
   p.pass("fold_batch_norm", fold_batch_norm);
   p.pass("fold_pad", fold_pad);
   p.pass("simplify", simplify);
@@ -157,7 +177,11 @@ void optimise(Graph& graph, const CompileOptions& options, FusionReport* report)
   // Epilogues, reductions, element-wise loops.
   p.fusions(kClusters);
   p.fold(FoldWeights::kAll);
-  optimise_subgraphs(graph, options, report);
+  for_subgraphs(graph, [&](Graph& body) {
+    optimise(body, options, report);
+    forward_outputs(body);
+  });
+  p.pass("mark_sized_by_data", mark_sized_by_data);
 }
 
 }  // namespace ingot

@@ -2,12 +2,12 @@
 
 #include "base/dtype.h"
 #include "kernels/ewise_rows.h"
-#include "kernels/pack.h"
+#include "kernels/microkernel.h"
 
 namespace ingot::kernel {
 namespace {
 
-constexpr int kRows = 4;
+constexpr int kRows = 4;  // of R at a time, where it is not packed
 
 template <class T>
 INGOT_INLINE T sum_of(Vec<T> v) {
@@ -16,9 +16,9 @@ INGOT_INLINE T sum_of(Vec<T> v) {
   return sum;
 }
 
-// out[m][j] += sum_k r[j][k] v[m][k]  for rows [j, j + Rows) and Members vectors, `hidden` apart.
+// out[m][j] = sum_k r[j][k] v[m][k]  for rows [j, j + Rows) and Members vectors, `hidden` apart.
 template <class T, int Rows, int Members>
-INGOT_INLINE void add_tile(const T* r, const T* v, int64_t hidden, T* out, int64_t out_stride) {
+INGOT_INLINE void dot_tile(const T* r, const T* v, int64_t hidden, T* out, int64_t out_stride) {
   Vec<T> acc[Rows][Members];
   for (int j = 0; j < Rows; j++)
     for (int m = 0; m < Members; m++) acc[j][m] = Vec<T>(T(0));
@@ -36,265 +36,298 @@ INGOT_INLINE void add_tile(const T* r, const T* v, int64_t hidden, T* out, int64
       const Vec<T> w = load_partial(r + j * hidden + k, hidden - k);
       for (int m = 0; m < Members; m++) acc[j][m] += w * load_partial(v + m * hidden + k, hidden - k);
     }
-  INGOT_UNROLL for (int j = 0; j < Rows; j++) INGOT_UNROLL for (int m = 0; m < Members; m++) out[m * out_stride + j] +=
+  INGOT_UNROLL for (int j = 0; j < Rows; j++) INGOT_UNROLL for (int m = 0; m < Members; m++) out[m * out_stride + j] =
       sum_of<T>(acc[j][m]);
 }
 
 template <class T, int Members>
-__attribute__((noinline)) void add_rows(const T* r, const T* v, int64_t hidden, int64_t rows, T* out,
+__attribute__((noinline)) void dot_rows(const T* r, const T* v, int64_t hidden, int64_t rows, T* out,
                                         int64_t out_stride) {
   int64_t j = 0;
-  for (; j + kRows <= rows; j += kRows) add_tile<T, kRows, Members>(r + j * hidden, v, hidden, out + j, out_stride);
-  for (; j < rows; j++) add_tile<T, 1, Members>(r + j * hidden, v, hidden, out + j, out_stride);
+  for (; j + kRows <= rows; j += kRows) dot_tile<T, kRows, Members>(r + j * hidden, v, hidden, out + j, out_stride);
+  for (; j < rows; j++) dot_tile<T, 1, Members>(r + j * hidden, v, hidden, out + j, out_stride);
 }
 
-// out[m][j] += R v[m] for all members of a block.
+// out[m][j] = R v[m] for all members.
 template <class T>
-void add_product(const T* r, const T* v, int64_t hidden, int64_t rows, int64_t members, T* out, int64_t out_stride) {
+void multiply_rows(const T* r, const T* v, int64_t hidden, int64_t rows, int64_t members, T* out, int64_t out_stride) {
   for (; members >= 2; members -= 2, v += 2 * hidden, out += 2 * out_stride)
-    add_rows<T, 2>(r, v, hidden, rows, out, out_stride);
-  if (members) add_rows<T, 1>(r, v, hidden, rows, out, out_stride);
+    dot_rows<T, 2>(r, v, hidden, rows, out, out_stride);
+  if (members) dot_rows<T, 1>(r, v, hidden, rows, out, out_stride);
 }
 
-constexpr int kVectors = kRecurrentPanel / kLanes;
+// out[m][column] = sum_k v[m][k] packed[k][column], for the members of the tiles [first, last); v and out begin with
+// the first of them.
+struct Tiles {
+  Tiling tiling;
+  int64_t first, last;
+  int64_t start(int64_t tile) const { return tile_start(tiling, tile) - tile_start(tiling, first); }
+  int64_t members() const { return start(last); }
+};
 
-// out[m][column] += sum_k v[m][k] panel[k][column]  for Panels neighbouring panels, of which `columns` columns count.
-template <int Panels, int Members>
-INGOT_INLINE void add_panels(const float* panel, const float* v, int64_t hidden, int64_t columns, float* out,
-                             int64_t out_stride) {
-  VF acc[Members][Panels * kVectors];
-  for (int m = 0; m < Members; m++) INGOT_UNROLL for (int j = 0; j < Panels * kVectors; j++) acc[m][j] = VF(0.f);
-  for (int64_t k = 0; k < hidden; k++) {
-    VF x[Members];
-    INGOT_UNROLL for (int m = 0; m < Members; m++) x[m] = VF(v[m * hidden + k]);
-    INGOT_UNROLL for (int j = 0; j < Panels * kVectors; j++) {
-      const int64_t start = j / kVectors * hidden * kRecurrentPanel + j % kVectors * kLanes;
-      const VF w = load(panel + start + k * kRecurrentPanel);
-      INGOT_UNROLL for (int m = 0; m < Members; m++) acc[m][j] += x[m] * w;
-    }
-  }
-  for (int m = 0; m < Members; m++) INGOT_UNROLL for (int j = 0; j < Panels * kVectors; j++) {
-      float* to = out + m * out_stride + j * kLanes;
-      const int64_t left = columns - j * kLanes;
-      if (left > 0) store_partial(to, load_partial(to, left) + acc[m][j], left);
-    }
-}
-
-// One gate.
-template <int Panels, int Members>
-__attribute__((noinline)) void add_gate(const float* packed, const float* v, int64_t hidden, float* out,
-                                        int64_t out_stride) {
-  int64_t c = 0;
-  for (; c + (Panels - 1) * kRecurrentPanel < hidden; c += Panels * kRecurrentPanel)
-    add_panels<Panels, Members>(packed + c * hidden, v, hidden, hidden - c, out + c, out_stride);
-  for (; c < hidden; c += kRecurrentPanel)
-    add_panels<1, Members>(packed + c * hidden, v, hidden, hidden - c, out + c, out_stride);
-}
-
-void add_packed(const float* packed, const float* v, int64_t hidden, int64_t members, float* out, int64_t out_stride) {
-  if (members == 4)
-    add_gate<1, 4>(packed, v, hidden, out, out_stride);
-  else if (members == 3)
-    add_gate<1, 3>(packed, v, hidden, out, out_stride);
-  else if (members == 2)
-    add_gate<2, 2>(packed, v, hidden, out, out_stride);
-  else
-    add_gate<4, 1>(packed, v, hidden, out, out_stride);
-}
-
-// x = f(clip(x)) over n elements; f is inlined once for each activation.
-template <class T, class F>
-INGOT_INLINE void map(T* x, int64_t n, T clip, F f) {
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const Vec<T> v = load_partial(x + i, n - i);
-    store_partial(x + i, f(at_most<T>(at_least<T>(v, Vec<T>(-clip)), Vec<T>(clip))), n - i);
+template <int MR, int NR>
+INGOT_LATE void multiply_tile(const float* panel, const float* v, int64_t hidden, int64_t columns, float* out,
+                              int64_t out_stride, Prefetch prefetch) {
+  constexpr int NV = NR / kLanes;
+  VF acc[MR][NV];
+  clear(acc);
+  const float* rows[MR];
+  INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = v + i * hidden;
+  accumulate(acc, rows, kUnroll, panel, NR, hidden, prefetch);
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) {
+    const int64_t left = columns - j * kLanes;
+    if (left > 0) store_partial(out + i * out_stride + j * kLanes, acc[i][j], left);
   }
 }
 
+template <int NR>
+INGOT_INLINE void multiply_panels(const float* packed, const float* v, int64_t hidden, int64_t columns,
+                                  const Tiles& tiles, float* out, int64_t out_stride) {
+  // One tile reads a panel once: it would fetch as much as it reads.
+  const int64_t count = tiles.last - tiles.first, lines = count > 1 ? prefetch_lines(NR * sizeof(float), count) : 0;
+  for (int64_t c = 0; c < columns; c += NR, packed += NR * hidden) {
+    const bool more = c + NR < columns;
+    for_tiles<kTileRows<NR>>(tiles.tiling, tiles.first, tiles.last, [&](auto height, int64_t tile) INGOT_INLINED {
+      const int64_t row = tiles.start(tile);
+      const int64_t ahead = (tile - tiles.first) * div_up(hidden, kUnroll) * lines * kCacheLine;
+      multiply_tile<decltype(height)::value, NR>(
+          packed, v + row * hidden, hidden, columns - c, out + row * out_stride + c, out_stride,
+          {reinterpret_cast<const char*>(packed + NR * hidden) + ahead, more ? lines : 0});
+    });
+  }
+}
+
+// The functions of a direction. The usual ones are known when this is compiled.
 template <class T>
-__attribute__((noinline)) void activate(const RecurrentFunction& f, T clip, T* x, int64_t n) {
+__attribute__((noinline)) Vec<T> activate(const RecurrentFunction& f, T clip, Vec<T> x) {
   using V = Vec<T>;
-  const V a = V(T(f.alpha)), b = V(T(f.beta));
+  const V a = V(T(f.alpha)), b = V(T(f.beta)), v = at_most<T>(at_least<T>(x, V(-clip)), V(clip));
   switch (f.activation) {
     case kActRelu:
-      return map(x, n, clip, [](V v) { return op_relu::apply<T>(v); });
+      return op_relu::apply<T>(v);
     case kActTanh:
-      return map(x, n, clip, [](V v) { return op_tanh::apply<T>(v); });
+      return op_tanh::apply<T>(v);
     case kActSigmoid:
-      return map(x, n, clip, [](V v) { return op_sigmoid::apply<T>(v); });
+      return op_sigmoid::apply<T>(v);
     case kActAffine:
-      return map(x, n, clip, [=](V v) { return a * v + b; });
+      return a * v + b;
     case kActLeakyRelu:
-      return map(x, n, clip, [=](V v) { return op_leaky_relu::apply<T>(v, a); });
+      return op_leaky_relu::apply<T>(v, a);
     case kActThresholdedRelu:
-      return map(x, n, clip, [=](V v) { return v >= a ? v : V(T(0)); });
+      return v >= a ? v : V(T(0));
     case kActScaledTanh:
-      return map(x, n, clip, [=](V v) { return a * op_tanh::apply<T>(b * v); });
+      return a * op_tanh::apply<T>(b * v);
     case kActHardSigmoid:
-      return map(x, n, clip, [=](V v) { return op_hard_sigmoid::apply<T>(v, a, b); });
+      return op_hard_sigmoid::apply<T>(v, a, b);
     case kActElu:
-      return map(x, n, clip, [=](V v) { return op_elu::apply<T>(v, a); });
+      return op_elu::apply<T>(v, a);
     case kActSoftsign:
-      return map(x, n, clip, [](V v) { return op_softsign::apply<T>(v); });
+      return op_softsign::apply<T>(v);
     default:
-      return map(x, n, clip, [](V v) { return op_softplus::apply<T>(v); });
+      return op_softplus::apply<T>(v);
   }
 }
+
+template <class T, bool Usual>
+struct Functions {
+  const RecurrentFunction* f;
+  T clip;
+  INGOT_INLINED Vec<T> gate(Vec<T> v) const { return Usual ? op_sigmoid::apply<T>(v) : activate<T>(f[0], clip, v); }
+  INGOT_INLINED Vec<T> other(Vec<T> v) const { return Usual ? op_tanh::apply<T>(v) : activate<T>(f[1], clip, v); }
+  INGOT_INLINED Vec<T> result(Vec<T> v) const {
+    return Usual ? op_tanh::apply<T>(v) : activate<T>(f[2], T(__builtin_inf()), v);
+  }
+  // The only function of an RNN.
+  INGOT_INLINED Vec<T> only(Vec<T> v) const { return Usual ? op_tanh::apply<T>(v) : activate<T>(f[0], clip, v); }
+};
 
 // What one direction reads, for the members of one block.
 template <class T>
 struct Cell {
   const RecurrentParams& p;
   const RecurrentFunction* function;
-  const T *r, *b, *peephole;  // b and peephole may be null
-  int64_t members;
-  T *gates, *h, *c, *reset;  // [member][...]
+  const T *r, *rb, *peephole;  // rb: the bias of R, for linear_before_reset; it and peephole may be null
+  Tiles tiles;
+  T *bias, *gates, *h, *c, *reset;  // bias [gates * hidden]; the others [member][...]
 
   int64_t width() const { return p.kind * p.hidden; }
-  T clip() const { return T(p.clip); }
-  T* gate(int64_t m, int64_t g) const { return gates + m * width() + g * p.hidden; }
-  // out[m] += R v[m] for `count` gates from the first on.
-  void add(int64_t first, int64_t count, const T* v, T* out, int64_t out_stride) const {
-    const int64_t n = p.hidden;
+  // The gates of all members from the first of a matrix of R on = that matrix times v.
+  void multiply(int64_t matrix, const T* v) const {
+    const int64_t n = p.hidden, first = matrix == 0 ? 0 : recurrent_columns(p.kind, n, 0);
+    const int64_t columns = recurrent_columns(p.kind, n, matrix);
     if constexpr (sizeof(T) == sizeof(float))
-      if (p.packed) {
-        const int64_t size = div_up(n, kRecurrentPanel) * kRecurrentPanel * n;
-        for (int64_t g = 0; g < count; g++) add_packed(r + (first + g) * size, v, n, members, out + g * n, out_stride);
-        return;
+      if (p.panel) {
+        const float* packed = r + div_up(first, p.panel) * p.panel * n;
+        return with_panel(p.panel, [&](auto panel) INGOT_INLINED {
+          multiply_panels<decltype(panel)::value>(packed, v, n, columns, tiles, gates + first, width());
+        });
       }
-    add_product(r + first * n * n, v, n, count * n, members, out, out_stride);
+    multiply_rows(r + first * n, v, n, columns, tiles.members(), gates + first, width());
   }
 };
 
+// One member in one time step: where its gates, its row of X W^T, its states and its row of Y (or null) are.
 template <class T>
-void step_rnn(const Cell<T>& s, const bool* active) {
-  const int64_t n = s.p.hidden;
-  s.add(0, 1, s.h, s.gates, n);
-  for (int64_t m = 0; m < s.members; m++) {
-    if (!active[m]) continue;
-    activate(s.function[0], s.clip(), s.gate(m, 0), n);
-    for (int64_t i = 0; i < n; i++) s.h[m * n + i] = s.gate(m, 0)[i];
+struct Member {
+  const T *bias, *x;
+  T *gates, *h, *c, *reset, *y;
+  int64_t n;
+
+  // The input of gate g without R h, and with it.
+  INGOT_INLINED Vec<T> input(int64_t g, int64_t i) const {
+    return load_partial(x + g * n + i, n - i) + load_partial(bias + g * n + i, n - i);
   }
+  INGOT_INLINED Vec<T> sum(int64_t g, int64_t i) const { return input(g, i) + load_partial(gates + g * n + i, n - i); }
+  INGOT_INLINED void set_h(int64_t i, Vec<T> v) const {
+    store_partial(h + i, v, n - i);
+    if (y) store_partial(y + i, v, n - i);
+  }
+};
+
+template <class T, bool Usual>
+void rnn_member(const Functions<T, Usual>& f, const Member<T>& m) {
+  for (int64_t i = 0; i < m.n; i += kLanes) m.set_h(i, f.only(m.sum(0, i)));
 }
 
-template <class T>
-void step_gru(const Cell<T>& s, const bool* active) {
-  const int64_t n = s.p.hidden;
-  const T* wb = s.b ? s.b + 2 * n : nullptr;  // the bias of n: of W, and 3 n later of R
-  s.add(0, 2, s.h, s.gates, s.width());
-  for (int64_t m = 0; m < s.members; m++) activate(s.function[0], s.clip(), s.gate(m, 0), 2 * n);
+// The gates z and r; r h.
+template <class T, bool Usual>
+void gru_reset(const Functions<T, Usual>& f, const Member<T>& m) {
+  for (int64_t i = 0; i < m.n; i += kLanes) {
+    store_partial(m.gates + i, f.gate(m.sum(0, i)), m.n - i);
+    store_partial(m.reset + i, f.gate(m.sum(1, i)) * load_partial(m.h + i, m.n - i), m.n - i);
+  }
+}
+template <class T, bool Usual>
+void gru_member(const Functions<T, Usual>& f, const Member<T>& m, const Cell<T>& s) {
   const bool before = s.p.linear_before_reset;
-  for (int64_t m = 0; m < s.members; m++)
-    for (int64_t i = 0; i < n; i++)
-      s.reset[m * n + i] = before ? (wb ? wb[3 * n + i] : T(0)) : s.gate(m, 1)[i] * s.h[m * n + i];
-  if (before)
-    s.add(2, 1, s.h, s.reset, n);
-  else
-    s.add(2, 1, s.reset, s.gate(0, 2), s.width());
-  for (int64_t m = 0; m < s.members; m++) {
-    if (!active[m]) continue;
-    const T* z = s.gate(m, 0);
-    T *out = s.gate(m, 2), *h = s.h + m * n;
-    if (before)
-      for (int64_t i = 0; i < n; i++) out[i] += s.gate(m, 1)[i] * s.reset[m * n + i];
-    activate(s.function[1], s.clip(), out, n);
-    for (int64_t i = 0; i < n; i++) h[i] = (T(1) - z[i]) * out[i] + z[i] * h[i];
-  }
-}
-
-template <class T>
-void add_peephole(const Cell<T>& s, T* gate, const T* c, int64_t which) {
-  if (s.peephole)
-    for (int64_t i = 0; i < s.p.hidden; i++) gate[i] += s.peephole[which * s.p.hidden + i] * c[i];
-}
-
-template <class T>
-void step_lstm(const Cell<T>& s, const bool* active) {
-  const int64_t n = s.p.hidden;
-  s.add(0, 4, s.h, s.gates, s.width());
-  for (int64_t m = 0; m < s.members; m++) {
-    if (!active[m]) continue;
-    T *in = s.gate(m, 0), *out = s.gate(m, 1), *forget = s.gate(m, 2), *cell = s.gate(m, 3);
-    T *c = s.c + m * n, *h = s.h + m * n;
-    add_peephole(s, in, c, 0);
-    activate(s.function[0], s.clip(), in, n);
-    if (s.p.input_forget) {
-      for (int64_t i = 0; i < n; i++) forget[i] = T(1) - in[i];
+  for (int64_t i = 0; i < m.n; i += kLanes) {
+    const int64_t left = m.n - i;
+    Vec<T> z, n;
+    if (before) {
+      z = f.gate(m.sum(0, i));
+      Vec<T> rn = load_partial(m.gates + 2 * m.n + i, left);
+      if (s.rb) rn += load_partial(s.rb + i, left);
+      n = f.other(m.input(2, i) + f.gate(m.sum(1, i)) * rn);
     } else {
-      add_peephole(s, forget, c, 2);
-      activate(s.function[0], s.clip(), forget, n);
+      z = load_partial(m.gates + i, left);
+      n = f.other(m.sum(2, i));
     }
-    activate(s.function[1], s.clip(), cell, n);
-    for (int64_t i = 0; i < n; i++) c[i] = forget[i] * c[i] + in[i] * cell[i];
-    add_peephole(s, out, c, 1);
-    activate(s.function[0], s.clip(), out, n);
-    for (int64_t i = 0; i < n; i++) h[i] = c[i];
-    activate(s.function[2], T(__builtin_inf()), h, n);
-    for (int64_t i = 0; i < n; i++) h[i] *= out[i];
+    m.set_h(i, (Vec<T>(T(1)) - z) * n + z * load_partial(m.h + i, left));
   }
 }
 
-// The gates of a member before R h: its row of X W^T and the biases.
+template <class T, bool Usual>
+void lstm_member(const Functions<T, Usual>& f, const Member<T>& m, const Cell<T>& s) {
+  auto peep = [&](int64_t which, int64_t i, Vec<T> v, Vec<T> c) INGOT_INLINED {
+    return s.peephole ? v + load_partial(s.peephole + which * m.n + i, m.n - i) * c : v;
+  };
+  for (int64_t i = 0; i < m.n; i += kLanes) {
+    const Vec<T> c = load_partial(m.c + i, m.n - i), in = f.gate(peep(0, i, m.sum(0, i), c));
+    const Vec<T> forget = s.p.input_forget ? Vec<T>(T(1)) - in : f.gate(peep(2, i, m.sum(2, i), c));
+    const Vec<T> next = forget * c + in * f.other(m.sum(3, i));
+    store_partial(m.c + i, next, m.n - i);
+    m.set_h(i, f.gate(peep(1, i, m.sum(1, i), next)) * f.result(next));
+  }
+}
+
+// One time step of all members; `member(m)` is null where a sequence has ended.
+template <class T, bool Usual, class Members>
+INGOT_INLINE void run_step(const Cell<T>& s, const Functions<T, Usual>& f, const Members& members) {
+  s.multiply(0, s.h);
+  if (s.p.kind == kRnn) return members([&](const Member<T>& m) INGOT_INLINED { rnn_member(f, m); });
+  if (s.p.kind == kLstm) return members([&](const Member<T>& m) INGOT_INLINED { lstm_member(f, m, s); });
+  if (s.p.linear_before_reset) {
+    s.multiply(1, s.h);
+  } else {
+    members([&](const Member<T>& m) INGOT_INLINED { gru_reset(f, m); });
+    s.multiply(1, s.reset);
+  }
+  members([&](const Member<T>& m) INGOT_INLINED { gru_member(f, m, s); });
+}
+
+// What the sequences of a block are in time.
+struct Times {
+  bool backward;
+  int64_t length[kRecurrentMembers];
+  bool active(int64_t m, int64_t step) const { return step < length[m]; }
+  int64_t at(int64_t m, int64_t step) const { return active(m, step) && backward ? length[m] - 1 - step : step; }
+};
+
+template <class T, bool Usual>
+void run_steps(const KernelCall* call, const Cell<T>& s, const Times& times, int64_t dir, int64_t first) {
+  const RecurrentParams& p = s.p;
+  const int64_t n = p.hidden, width = s.width(), count = s.tiles.members();
+  const T* xw = static_cast<const T*>(call->operand[0]) + dir * p.steps * p.batch * width;
+  T* y = static_cast<T*>(call->operand[7]);
+  const Functions<T, Usual> f{s.function, T(p.clip)};
+  for (int64_t step = 0; step < p.steps; step++) {
+    const auto row = [&](int64_t m) INGOT_INLINED {
+      return y ? y + times.at(m, step) * p.y_step + (first + m) * p.y_member + dir * p.y_dir : nullptr;
+    };
+    run_step<T, Usual>(s, f, [&](auto&& work) INGOT_INLINED {
+      for (int64_t m = 0; m < count; m++) {
+        if (!times.active(m, step)) continue;
+        const T* x = xw + (times.at(m, step) * p.x_step + (first + m) * p.x_member) * width;
+        work(Member<T>{s.bias, x, s.gates + m * width, s.h + m * n, s.c + m * n, s.reset + m * n, row(m), n});
+      }
+    });
+    for (int64_t m = 0; m < count && y; m++)
+      if (!times.active(m, step))
+        for (int64_t i = 0; i < n; i++) row(m)[i] = T(0);
+  }
+}
+
+// The biases of W and R together; that of R for n alone, where linear_before_reset wants it so.
 template <class T>
-void start_gates(const Cell<T>& s, int64_t m, const T* x) {
-  const int64_t n = s.p.hidden, width = s.width();
-  T* gates = s.gate(m, 0);
-  for (int64_t i = 0; i < width; i++) gates[i] = x[i] + (s.b ? s.b[i] : T(0));
-  if (!s.b) return;
-  const int64_t end = s.p.kind == kGru && s.p.linear_before_reset ? 2 * n : width;
-  for (int64_t i = 0; i < end; i++) gates[i] += s.b[width + i];
+void add_biases(const Cell<T>& s, const T* b) {
+  const int64_t width = s.width(), both = s.rb ? 2 * s.p.hidden : width;
+  for (int64_t i = 0; i < width; i++) s.bias[i] = b ? b[i] + (i < both ? b[width + i] : T(0)) : T(0);
 }
 
 template <class T>
-KernelStatus run_block(const KernelCall* call, const RecurrentParams& p, int64_t dir, int64_t first) {
+KernelStatus run_block(const KernelCall* call, const RecurrentParams& p, int64_t dir, const Tiles& tiles) {
   const auto operand = [&](int i) { return static_cast<T*>(call->operand[i]); };
-  const int64_t n = p.hidden, width = p.kind * n;
-  const bool backward = dir == 1 || p.reverse;
-  const int64_t r_size = p.packed ? recurrent_panels(p) * kRecurrentPanel * n : width * n;
-  Cell<T> s{p, p.function[dir], operand(1) + dir * r_size, nullptr, nullptr, 0, nullptr, nullptr, nullptr, nullptr};
-  if (operand(2)) s.b = operand(2) + dir * 2 * width;
+  const int64_t n = p.hidden, width = p.kind * n, count = tiles.members(),
+                first = tile_start(tiles.tiling, tiles.first);
+  const int64_t r_size = p.panel ? recurrent_packed_floats(p.kind, n, p.panel) : width * n;
+  Cell<T> s{p,
+            p.function[dir],
+            operand(1) + dir * r_size,
+            nullptr,
+            nullptr,
+            tiles,
+            static_cast<T*>(call->scratch),
+            nullptr,
+            nullptr,
+            nullptr,
+            nullptr};
+  const T* b = operand(2) ? operand(2) + dir * 2 * width : nullptr;
+  if (b && p.kind == kGru && p.linear_before_reset) s.rb = b + width + 2 * n;
   if (operand(6)) s.peephole = operand(6) + dir * 3 * n;
-  s.members = p.batch - first < kRecurrentBlock ? p.batch - first : kRecurrentBlock;
-  s.gates = static_cast<T*>(call->scratch);
-  s.h = s.gates + kRecurrentBlock * width;
-  s.c = s.h + kRecurrentBlock * n;
-  s.reset = s.c + kRecurrentBlock * n;
+  s.gates = s.bias + width;
+  s.h = s.gates + count * width;
+  s.c = s.h + count * n;
+  s.reset = s.c + count * n;
+  add_biases(s, b);
 
   const auto* lengths = static_cast<const int32_t*>(call->operand[3]);
-  int64_t length[kRecurrentBlock];
-  for (int64_t m = 0; m < s.members; m++) {
-    length[m] = lengths ? lengths[first + m] : p.steps;
-    if (length[m] < 0 || length[m] > p.steps) return kBadValue;
+  Times times;
+  times.backward = dir == 1 || p.reverse;
+  for (int64_t m = 0; m < count; m++) {
+    times.length[m] = lengths ? lengths[first + m] : p.steps;
+    if (times.length[m] < 0 || times.length[m] > p.steps) return kBadValue;
     const int64_t at = (first + m) * p.h_member + dir * p.h_dir;
     for (int64_t i = 0; i < n; i++) {
       s.h[m * n + i] = operand(4) ? operand(4)[at + i] : T(0);
       s.c[m * n + i] = operand(5) ? operand(5)[at + i] : T(0);
+      s.reset[m * n + i] = T(0);
     }
   }
-  for (int64_t i = 0; i < kRecurrentBlock * width; i++) s.gates[i] = T(0);
-
-  const T* xw = operand(0) + dir * p.steps * p.batch * width;
-  for (int64_t step = 0; step < p.steps; step++) {
-    bool active[kRecurrentBlock] = {};
-    int64_t time[kRecurrentBlock] = {};
-    for (int64_t m = 0; m < s.members; m++) {
-      active[m] = step < length[m];
-      time[m] = active[m] && backward ? length[m] - 1 - step : step;
-      if (active[m]) start_gates(s, m, xw + (time[m] * p.x_step + (first + m) * p.x_member) * width);
-    }
-    if (p.kind == kRnn)
-      step_rnn(s, active);
-    else if (p.kind == kGru)
-      step_gru(s, active);
-    else
-      step_lstm(s, active);
-    if (!operand(7)) continue;
-    for (int64_t m = 0; m < s.members; m++) {
-      T* y = operand(7) + time[m] * p.y_step + (first + m) * p.y_member + dir * p.y_dir;
-      for (int64_t i = 0; i < n; i++) y[i] = active[m] ? s.h[m * n + i] : T(0);
-    }
-  }
-  for (int64_t m = 0; m < s.members; m++) {
+  if (p.usual)
+    run_steps<T, true>(call, s, times, dir, first);
+  else
+    run_steps<T, false>(call, s, times, dir, first);
+  for (int64_t m = 0; m < count; m++) {
     const int64_t at = (first + m) * p.h_member + dir * p.h_dir;
     for (int64_t i = 0; i < n; i++) {
       if (operand(8)) operand(8)[at + i] = s.h[m * n + i];
@@ -308,24 +341,31 @@ KernelStatus run_block(const KernelCall* call, const RecurrentParams& p, int64_t
 
 extern "C" KernelStatus ingot_recurrent_pack(const KernelCall* call) {
   const auto& p = *reinterpret_cast<const RecurrentParams*>(call->param);
-  const int64_t n = p.hidden, panels = div_up(n, kRecurrentPanel);
+  const int64_t panels = recurrent_panels(p.kind, p.hidden, p.panel);
   for (int64_t u = call->begin; u < call->end; u++) {
-    const int64_t gate = u / panels, column = u % panels * kRecurrentPanel;
-    pack_panel<kRecurrentPanel>(static_cast<float*>(call->operand[1]) + u * kRecurrentPanel * n,
-                                static_cast<const float*>(call->operand[0]) + (gate * n + column) * n, n, n - column, 1,
-                                n);
+    const int64_t dir = u / panels;
+    recurrent_pack_panel(
+        static_cast<float*>(call->operand[1]) + dir * recurrent_packed_floats(p.kind, p.hidden, p.panel),
+        static_cast<const float*>(call->operand[0]) + dir * p.kind * p.hidden * p.hidden, p.kind, p.hidden, p.panel,
+        u % panels);
   }
   return kOk;
 }
 
 extern "C" KernelStatus ingot_recurrent(const KernelCall* call) {
   const auto& p = *reinterpret_cast<const RecurrentParams*>(call->param);
-  const int64_t blocks = (p.batch + kRecurrentBlock - 1) / kRecurrentBlock;
-  for (int64_t u = call->begin; u < call->end; u++) {
-    const int64_t dir = u / blocks, first = u % blocks * kRecurrentBlock;
-    const KernelStatus status = static_cast<DType>(p.dtype) == DType::F64 ? run_block<double>(call, p, dir, first)
-                                                                          : run_block<float>(call, p, dir, first);
+  const int64_t count = recurrent_tiles(p, kLanes);
+  const Tiling tiling{count, p.batch / count, p.batch % count};
+  for (int64_t u = call->begin; u < call->end;) {
+    const int64_t dir = u / count, first = u % count;
+    Tiles tiles{tiling, first, first + 1};
+    while (tiles.last < count && dir * count + tiles.last < call->end &&
+           tile_start(tiling, tiles.last + 1) - tile_start(tiling, first) <= kRecurrentMembers)
+      tiles.last++;
+    const KernelStatus status = static_cast<DType>(p.dtype) == DType::F64 ? run_block<double>(call, p, dir, tiles)
+                                                                          : run_block<float>(call, p, dir, tiles);
     if (status != kOk) return status;
+    u = dir * count + tiles.last;
   }
   return kOk;
 }

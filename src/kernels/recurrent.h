@@ -11,14 +11,25 @@
 //
 // Operands: xw [dirs, rows, gates * hidden], R [dirs, gates * hidden, hidden], B [dirs, 2 * gates * hidden], lengths
 // [batch] (i32), h0, c0, P [dirs, 3 * hidden], Y, Y_h, Y_c; all but xw and R may be null. Past the end of a sequence
-// Y is 0. A unit is kRecurrentBlock members of the batch in one direction. Scratch: recurrent_scratch elements.
+// Y is 0.
 //
-// R may be packed (f32 only), which pays after a few time steps: the rows of each gate in panels (kernels/pack.h) of
-// kRecurrentPanel. ingot_recurrent_pack: operands R, packed; units are panels.
+// A unit is a tile of members of the batch (recurrent_tiles) in one direction, through all time steps. Neighbouring
+// units of a call go through them together, up to kRecurrentMembers members at a time, so that what is read of R serves
+// them all. A time step is
+//   gates[member][:] = R h[member]      register tiles of kernels/microkernel.h over panels of R
+//   h, c, Y                             one pass over the gates of each member
+//
+// R is packed (f32 only) where it is constant, or where there are enough time steps. Of each direction the rows of R
+// that are multiplied by the same vector are the columns of one matrix (kernels/pack.h), in panels of p.panel columns:
+//   RNN   [hidden][hidden]
+//   LSTM  [hidden][4 * hidden]                         columns: i o f c
+//   GRU   [hidden][2 * hidden], [hidden][hidden]       columns: z r, and n, which may be multiplied by r h
+// ingot_recurrent_pack: operands R, packed; units are panels.
 #pragma once
 #include <cstdint>
 
 #include "kernels/abi.h"
+#include "kernels/pack.h"
 
 namespace ingot {
 
@@ -43,11 +54,10 @@ struct RecurrentFunction {
   double alpha, beta;
 };
 
-inline constexpr int64_t kRecurrentBlock = 4, kRecurrentPanel = 16;
-
 struct RecurrentParams {
   int64_t kind, dtype;  // dtype: F32 or F64
-  int64_t packed;       // R is
+  int64_t panel;        // columns of a panel of R; 0: R is not packed
+  int64_t usual;        // sigmoid for gates, tanh for the others, no clip
   int64_t hidden, steps, batch;
   int64_t reverse;  // the first direction runs backward
   int64_t linear_before_reset, input_forget;
@@ -57,13 +67,47 @@ struct RecurrentParams {
   int64_t h_member, h_dir;          // strides of h0, c0, Y_h, Y_c
   RecurrentFunction function[2][3];
 };
+inline constexpr size_t kRecurrentStructure = 4;
 
-inline int64_t recurrent_panels(const RecurrentParams& p) {
-  return p.kind * ((p.hidden + kRecurrentPanel - 1) / kRecurrentPanel);
+inline constexpr int64_t kRecurrentMembers = 32, kRecurrentUnpackedRows = 4;
+
+// Matrices of a direction, each multiplied by one vector.
+INGOT_INLINE int64_t recurrent_matrices(int64_t kind) { return kind == kGru ? 2 : 1; }
+INGOT_INLINE int64_t recurrent_columns(int64_t kind, int64_t hidden, int64_t matrix) {
+  return (kind != kGru ? kind : matrix == 0 ? 2 : 1) * hidden;
+}
+INGOT_INLINE int64_t recurrent_panel(int64_t lanes, int64_t kind, int64_t hidden) {
+  return kernel::best_panel(lanes, recurrent_columns(kind, hidden, recurrent_matrices(kind) - 1));
+}
+// Panels and floats of a direction of packed R.
+INGOT_INLINE int64_t recurrent_panels(int64_t kind, int64_t hidden, int64_t panel) {
+  int64_t panels = 0;
+  for (int64_t m = 0; m < recurrent_matrices(kind); m++)
+    panels += kernel::div_up(recurrent_columns(kind, hidden, m), panel);
+  return panels;
+}
+INGOT_INLINE int64_t recurrent_packed_floats(int64_t kind, int64_t hidden, int64_t panel) {
+  return recurrent_panels(kind, hidden, panel) * panel * hidden;
+}
+// Panel `i` of a direction of R [gates * hidden][hidden].
+INGOT_INLINE void recurrent_pack_panel(float* packed, const float* r, int64_t kind, int64_t hidden, int64_t panel,
+                                       int64_t i) {
+  const int64_t first = kernel::div_up(recurrent_columns(kind, hidden, 0), panel), matrix = i < first ? 0 : 1;
+  const int64_t row = matrix == 0 ? 0 : recurrent_columns(kind, hidden, 0);
+  kernel::pack_b(packed + matrix * first * panel * hidden, r + row * hidden, hidden,
+                 recurrent_columns(kind, hidden, matrix), 1, hidden, panel, i - matrix * first, i - matrix * first + 1);
 }
 
-// Of one member: gates, h, c, r h.
-inline int64_t recurrent_scratch(const RecurrentParams& p) { return kRecurrentBlock * p.hidden * (p.kind + 3); }
+// Tiles of nearly equal height, whichever number of threads there is: results do not depend on it.
+INGOT_INLINE int64_t recurrent_tiles(const RecurrentParams& p, int64_t lanes) {
+  const int64_t rows = p.panel ? kernel::tile_rows(lanes, p.panel) : kRecurrentUnpackedRows;
+  return kernel::max_of(1, kernel::div_up(p.batch, rows));
+}
+
+// Elements: the sum of the biases; of each member gates, h, c, r h.
+INGOT_INLINE int64_t recurrent_scratch(const RecurrentParams& p) {
+  return p.kind * p.hidden + kernel::min_of(p.batch, kRecurrentMembers) * p.hidden * (p.kind + 3);
+}
 
 INGOT_KERNEL(ingot_recurrent);
 INGOT_KERNEL(ingot_recurrent_pack);

@@ -1,5 +1,5 @@
 // If, Loop and Scan. Their graphs stand in attributes; what these read from outside are the node's last operands.
-#include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "ops/host.h"
@@ -45,44 +45,8 @@ void infer_if(InferContext& ctx) {
 }
 
 void run_if(HostContext& ctx) {
-  std::vector<Value> results = ctx.body(ctx.integer(0) ? "then_branch" : "else_branch", ctx.captured());
+  std::vector<Value> results = ctx.body(ctx.integer(0) ? "then_branch" : "else_branch", {});
   for (size_t i = 0; i < results.size(); i++) ctx.set(i, std::move(results[i]));
-}
-
-// Results that are collected over the turns of a Loop or Scan.
-class Collected {
- public:
-  Collected(const Graph& body, size_t first) : body_(body), first_(first), parts_(body.outputs.size() - first) {}
-
-  void add(HostContext& ctx, const std::vector<Value>& results) {
-    for (size_t i = 0; i < parts_.size(); i++) {
-      if (!results[first_ + i].is_tensor()) ctx.fail("result {} of its body is collected, and no tensor", first_ + i);
-      parts_[i].push_back(results[first_ + i].tensor_ptr());
-    }
-  }
-  size_t size() const { return parts_.size(); }
-  ConstantPtr result(size_t i, int64_t axis, bool reverse) {
-    std::vector<ConstantPtr>& parts = parts_[i];
-    if (reverse) std::reverse(parts.begin(), parts.end());
-    if (!parts.empty()) return stack(parts, axis < 0 ? axis + static_cast<int64_t>(parts[0]->dims.size()) + 1 : axis);
-    // No turns at all: what is known of the body's result tells the rank.
-    const TensorInfo& info = result_of(body_, first_ + i);
-    std::vector<int64_t> dims;
-    for (const Dim& d : info.shape.value_or(Shape{})) dims.push_back(d.is_const() ? d.value() : 0);
-    dims.insert(dims.begin() + (axis < 0 ? axis + static_cast<int64_t>(dims.size()) + 1 : axis), 0);
-    std::byte* data = nullptr;
-    return make_constant(info.dtype, dims, &data);
-  }
-
- private:
-  const Graph& body_;
-  size_t first_;
-  std::vector<std::vector<ConstantPtr>> parts_;
-};
-
-std::vector<Value> joined(std::vector<Value> a, const std::vector<Value>& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
 }
 
 size_t loop_states(const Node& node) { return own_inputs(node) > 2 ? own_inputs(node) - 2 : 0; }
@@ -107,6 +71,19 @@ void infer_loop(InferContext& ctx) {
   }
 }
 
+// Adds the results of a turn from the first collected one on.
+void collect(HostContext& ctx, const std::vector<Value>& results, size_t first, std::vector<Stacked>& collected) {
+  for (size_t i = 0; i < collected.size(); i++) {
+    if (!results[first + i].is_tensor()) ctx.fail("result {} of its body is collected, and no tensor", first + i);
+    collected[i].add(results[first + i].tensor());
+  }
+}
+
+bool goes_on(HostContext& ctx, const Value& condition) {
+  if (!condition.is_tensor() || condition.tensor().elements() != 1) ctx.fail("its body's condition is not one value");
+  return integer_elements(condition.tensor())[0] != 0;
+}
+
 void run_loop(HostContext& ctx) {
   const Graph& body = body_of(ctx.node, "body");
   const size_t states = loop_states(ctx.node);
@@ -115,19 +92,25 @@ void run_loop(HostContext& ctx) {
   bool go = !ctx.given(1) || ctx.in(1).is_none() || ctx.integer(1) != 0;
   std::vector<Value> state;
   for (size_t i = 0; i < states; i++) state.push_back(ctx.in(i + 2));
-  const std::vector<Value> captured = ctx.captured();
-  Collected collected(body, states + 1);
+  std::vector<Stacked> collected(body.outputs.size() - states - 1, Stacked(0, false, turns));
+  Recycled numbers;
+  const ConstantPtr yes = make_constant(DType::Bool, {}, std::vector<uint8_t>{1});
   for (int64_t turn = 0; turn < turns && go; turn++) {
-    std::vector<Value> in = {make_constant(DType::I64, {}, std::vector<int64_t>{turn}),
-                             make_constant(DType::Bool, {}, std::vector<uint8_t>{1})};
-    std::vector<Value> out = ctx.body("body", joined(joined(std::move(in), state), captured));
-    if (!out[0].is_tensor() || out[0].tensor().elements() != 1) ctx.fail("its body's condition is not one value");
-    go = integer_elements(out[0].tensor())[0] != 0;
-    collected.add(ctx, out);
+    std::byte* number = nullptr;
+    std::vector<Value> in;
+    in.reserve(states + 2);
+    in.push_back(numbers.make(DType::I64, {}, &number));
+    std::memcpy(number, &turn, sizeof turn);
+    in.push_back(yes);
+    for (Value& s : state) in.push_back(std::move(s));
+    std::vector<Value> out = ctx.body("body", std::move(in));
+    go = goes_on(ctx, out[0]);
+    collect(ctx, out, states + 1, collected);
     for (size_t i = 0; i < states; i++) state[i] = std::move(out[i + 1]);
   }
   for (size_t i = 0; i < states; i++) ctx.set(i, std::move(state[i]));
-  for (size_t i = 0; i < collected.size(); i++) ctx.set(states + i, collected.result(i, 0, false));
+  for (size_t i = 0; i < collected.size(); i++)
+    ctx.set(states + i, collected[i].result(result_of(body, states + 1 + i)));
 }
 
 // How a Scan walks: operands [0, states) are carried, the others are cut along an axis.
@@ -190,19 +173,21 @@ void run_scan(HostContext& ctx) {
     if (turns >= 0 && length != turns) ctx.fail("its operands have {} and {} elements to scan", turns, length);
     turns = length;
   }
-  const std::vector<Value> captured = ctx.captured();
-  Collected collected(body, s.states);
+  std::vector<Stacked> collected;
+  for (size_t i = 0; i < s.out_axes.size(); i++) collected.emplace_back(s.out_axes[i], s.out_directions[i] != 0, turns);
   for (int64_t turn = 0; turn < turns; turn++) {
-    std::vector<Value> in = state;
+    std::vector<Value> in;
+    in.reserve(s.states + s.scanned);
+    for (Value& v : state) in.push_back(std::move(v));
     for (size_t i = 0; i < s.scanned; i++)
-      in.push_back(element(*ctx.tensor(s.states + i), axes[i], s.in_directions[i] ? turns - 1 - turn : turn));
-    std::vector<Value> out = ctx.body("body", joined(std::move(in), captured));
-    collected.add(ctx, out);
+      in.push_back(element(ctx.tensor(s.states + i), axes[i], s.in_directions[i] ? turns - 1 - turn : turn));
+    std::vector<Value> out = ctx.body("body", std::move(in));
+    collect(ctx, out, s.states, collected);
     for (size_t i = 0; i < s.states; i++) state[i] = std::move(out[i]);
   }
   for (size_t i = 0; i < s.states; i++) ctx.set(i, std::move(state[i]));
   for (size_t i = 0; i < collected.size(); i++)
-    ctx.set(s.states + i, collected.result(i, s.out_axes[i], s.out_directions[i] != 0));
+    ctx.set(s.states + i, collected[i].result(result_of(body, s.states + i)));
 }
 
 }  // namespace

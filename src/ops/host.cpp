@@ -80,10 +80,6 @@ void HostContext::set_strings(size_t out, std::vector<int64_t> dims, const std::
 
 size_t own_inputs(const Node& node) { return node.inputs.size() - static_cast<size_t>(node.get_int("captures", 0)); }
 
-std::vector<Value> HostContext::captured() const {
-  return {inputs_.begin() + static_cast<std::ptrdiff_t>(own_inputs(node)), inputs_.end()};
-}
-
 OpDef host_op(std::string name, int min_inputs, int max_inputs, int max_outputs, void (*infer)(InferContext&),
               void (*run)(HostContext&)) {
   OpDef def;

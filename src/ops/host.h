@@ -12,11 +12,11 @@ namespace ingot {
 
 class HostContext {
  public:
-  // Runs the subgraph in an attribute of the node.
+  // Runs the subgraph in an attribute of the node, given its formal inputs; captured values are there already.
   using RunBody = std::function<std::vector<Value>(const std::string& attr, std::vector<Value> inputs)>;
 
-  HostContext(const Node& node, std::vector<Value> inputs, StringPool& pool, const RunBody& run)
-      : node(node), outputs(node.outputs.size()), pool_(pool), inputs_(std::move(inputs)), run_(run) {}
+  HostContext(const Node& node, const std::vector<Value>& inputs, StringPool& pool, const RunBody& run)
+      : node(node), outputs(node.outputs.size()), pool_(pool), inputs_(inputs), run_(run) {}
 
   const Node& node;
   std::vector<Value> outputs;
@@ -45,8 +45,6 @@ class HostContext {
   std::vector<Value> body(const std::string& attr, std::vector<Value> inputs) const {
     return run_(attr, std::move(inputs));
   }
-  // The values that the node's subgraphs capture: its last operands.
-  std::vector<Value> captured() const;
 
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
@@ -55,7 +53,7 @@ class HostContext {
 
  private:
   StringPool& pool_;
-  std::vector<Value> inputs_;
+  const std::vector<Value>& inputs_;
   const RunBody& run_;
 };
 

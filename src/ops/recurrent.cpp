@@ -5,6 +5,7 @@
 #include <cctype>
 #include <limits>
 
+#include "base/checked.h"
 #include "ops/layout.h"
 #include "ops/product.h"
 #include "ops/via_f32.h"
@@ -36,7 +37,7 @@ constexpr Activation kActivations[] = {
 
 RecurrentKind kind_of(const Node& node) { return node.op == "RNN" ? kRnn : node.op == "GRU" ? kGru : kLstm; }
 int64_t directions(const Node& node) { return node.get_string("direction", "forward") == "bidirectional" ? 2 : 1; }
-constexpr int64_t kPackedSteps = 4;  // from so many time steps on, packing R pays
+constexpr int64_t kPackedSteps = 4;  // from so many time steps on, packing R in each run pays
 
 bool batch_first(const Node& node) { return node.get_int("layout", 0) != 0; }
 
@@ -67,13 +68,58 @@ void read_functions(const Node& node, RecurrentFunction (&out)[2][3]) {
     }
 }
 
-void need_shape(const InferContext& ctx, size_t i, const Shape& expected, const char* what) {
-  if (!ctx.has(i)) return;
-  const Shape& s = ctx.shape(i);
+bool are_usual(const Node& node, const RecurrentFunction (&functions)[2][3]) {
+  for (int64_t d = 0; d < directions(node); d++) {
+    const RecurrentFunction* f = functions[d];
+    const bool gates = kind_of(node) == kRnn ? f[0].activation == kActTanh : f[0].activation == kActSigmoid;
+    if (!gates || (kind_of(node) != kRnn && f[1].activation != kActTanh) ||
+        (kind_of(node) == kLstm && f[2].activation != kActTanh))
+      return false;
+  }
+  return true;
+}
+
+void need_shape(const InferContext& ctx, const Shape& s, const Shape& expected, const char* what) {
   bool fits = s.size() == expected.size();
   for (size_t d = 0; fits && d < s.size(); d++)
     fits = !s[d].is_const() || !expected[d].is_const() || s[d] == expected[d];
   ctx.require(fits, "{} is {}, expected {}", what, str(s), str(expected));
+}
+void need_shape(const InferContext& ctx, size_t i, const Shape& expected, const char* what) {
+  if (ctx.has(i)) need_shape(ctx, ctx.shape(i), expected, what);
+}
+
+// The shape of W or R: of the operand, or of what was packed into it (planner/pack_weights.h).
+Shape weight_shape(const InferContext& ctx, size_t i) {
+  const char* attr = i == kW ? "packed_shape" : "packed_r_shape";
+  return ctx.node.has(attr) ? to_shape(ctx.node.get_ints(attr)) : ctx.shape(i);
+}
+
+// A packed operand has panels that kernels know, and as many elements as `floats` says for their width.
+template <class Floats>
+void need_packed(const InferContext& ctx, size_t i, const char* attr, const Floats& floats) {
+  const int64_t panel = ctx.node.get_int(attr, 0);
+  if (panel == 0) return;
+  ctx.require(kernel::is_panel(8, panel) || kernel::is_panel(16, panel), "panels of {} columns", panel);
+  const Dim found = product(ctx.shape(i));
+  ctx.require(!found.is_const() || found.is(floats(panel)), "operand {} has {} elements, packed ones {}", i,
+              found.str(), floats(panel));
+}
+
+void check_packed_weights(const InferContext& ctx) {
+  const int64_t kind = kind_of(ctx.node), dirs = directions(ctx.node);
+  for (const char* attr : {"packed_shape", "packed_r_shape"})
+    ctx.require(!ctx.node.has(attr) || ctx.node.get_ints(attr).size() == 3, "{} has not 3 dims", attr);
+  if (ctx.node.has("packed")) {
+    const auto w = ctx.node.get_ints("packed_shape", {0, 0, 0});
+    need_packed(ctx, kW, "packed",
+                [&](int64_t panel) { return checked_mul(dirs, kernel::packed_floats(w[2], w[1], panel)); });
+  }
+  if (ctx.node.has("packed_r")) {
+    const int64_t hidden = ctx.node.get_ints("packed_r_shape", {0, 0, 0})[2];
+    need_packed(ctx, kR, "packed_r",
+                [&](int64_t panel) { return checked_mul(dirs, recurrent_packed_floats(kind, hidden, panel)); });
+  }
 }
 
 void infer(InferContext& ctx) {
@@ -89,7 +135,8 @@ void infer(InferContext& ctx) {
               "direction is '{}', expected forward, reverse or bidirectional", direction);
   RecurrentFunction functions[2][3];
   read_functions(ctx.node, functions);
-  const Shape &x = ctx.shape(kX), &r = ctx.shape(kR);
+  check_packed_weights(ctx);
+  const Shape &x = ctx.shape(kX), r = weight_shape(ctx, kR);
   ctx.require(x.size() == 3 && r.size() == 3, "X is {} and R is {}, expected rank 3", str(x), str(r));
   const bool first = batch_first(ctx.node);
   const Dim dirs = directions(ctx.node), gates = static_cast<int64_t>(kind_of(ctx.node)), hidden = r[2];
@@ -97,8 +144,8 @@ void infer(InferContext& ctx) {
   ctx.require(!ctx.node.has("hidden_size") || !hidden.is_const() || hidden.is(ctx.node.get_int("hidden_size", 0)),
               "hidden_size is {}, R is {}", ctx.node.get_int("hidden_size", 0), str(r));
   const Shape state = first ? Shape{batch, dirs, hidden} : Shape{dirs, batch, hidden};
-  need_shape(ctx, kW, {dirs, gates * hidden, x[2]}, "W");
-  need_shape(ctx, kR, {dirs, gates * hidden, hidden}, "R");
+  need_shape(ctx, weight_shape(ctx, kW), {dirs, gates * hidden, x[2]}, "W");
+  need_shape(ctx, r, {dirs, gates * hidden, hidden}, "R");
   need_shape(ctx, kB, {dirs, gates * hidden * 2}, "B");
   need_shape(ctx, kLengths, {batch}, "sequence_lens");
   need_shape(ctx, kH0, state, "initial_h");
@@ -116,10 +163,14 @@ RecurrentParams params(const LowerContext& ctx) {
   RecurrentParams p{};
   p.kind = kind_of(node);
   p.dtype = static_cast<int64_t>(ctx.in(kX).dtype);
-  p.hidden = ctx.dims(kR)[2];
+  p.hidden = node.has("packed_r_shape") ? node.get_ints("packed_r_shape")[2] : ctx.dims(kR)[2];
   p.steps = x[first ? 1 : 0];
   p.batch = x[first ? 0 : 1];
-  p.packed = ctx.in(kX).dtype == DType::F32 && p.steps >= kPackedSteps;
+  p.panel = node.get_int("packed_r", 0);
+  if (p.panel == 0 && ctx.in(kX).dtype == DType::F32 && p.steps >= kPackedSteps)
+    p.panel = recurrent_panel(ctx.target.lanes, p.kind, p.hidden);
+  if (p.panel && !kernel::is_panel(ctx.target.lanes, p.panel))
+    ctx.fail("has panels of {} columns, which the kernels of {} do not know", p.panel, ctx.target.name);
   p.reverse = node.get_string("direction", "forward") == "reverse";
   p.linear_before_reset = node.get_int("linear_before_reset", 0) != 0;
   p.input_forget = node.get_int("input_forget", 0) != 0;
@@ -133,6 +184,7 @@ RecurrentParams params(const LowerContext& ctx) {
   p.h_member = p.hidden * (first ? dirs : 1);
   p.h_dir = p.hidden * (first ? 1 : p.batch);
   read_functions(node, p.function);
+  p.usual = clip <= 0 && are_usual(node, p.function);
   return p;
 }
 
@@ -146,18 +198,19 @@ void lower(LowerContext& ctx) {
   x.n = width;
   x.k = ctx.dims(kX)[2];
   x.a = {ctx.input(kX), x.k, 1, {0}};
-  x.b = {ctx.input(kW), 1, x.k, {width * x.k}};
+  x.b_panel = ctx.node.get_int("packed", 0);
+  x.b = {ctx.input(kW), 1, x.k, {x.b_panel ? kernel::packed_floats(x.k, width, x.b_panel) : width * x.k}};
   const Operand xw = ctx.shared_temporary(byte_size(x.dtype, product_of({dirs, x.m, width})));
   emit_product(ctx, x, {}, {}, xw);
   Operand weights = ctx.input(kR);
-  if (p.packed) {
-    const int64_t panels = dirs * recurrent_panels(p);
-    weights = ctx.shared_temporary(byte_size(DType::F32, product_of({panels, kRecurrentPanel, p.hidden})));
+  if (p.panel && !ctx.node.has("packed_r")) {
+    const int64_t panels = dirs * recurrent_panels(p.kind, p.hidden, p.panel);
+    weights = ctx.shared_temporary(byte_size(DType::F32, product_of({panels, p.panel, p.hidden})));
     Step& pack = ctx.step(ingot_recurrent_pack_kernel);
     pack.operands = {ctx.input(kR), weights};
     pack.params = params_of(p);
     pack.units = panels;
-    pack.grain = grain_for(kRecurrentPanel * p.hidden * 4);
+    pack.grain = grain_for(p.panel * p.hidden * 4);
   }
   Step& s = ctx.step(ingot_recurrent_kernel);
   s.operands = {xw,
@@ -171,8 +224,8 @@ void lower(LowerContext& ctx) {
                 ctx.output(1),
                 ctx.output(2)};
   s.params = params_of(p);
-  s.structure = 2;
-  s.units = dirs * ((p.batch + kRecurrentBlock - 1) / kRecurrentBlock);
+  s.structure = kRecurrentStructure;
+  s.units = p.batch == 0 ? 0 : dirs * recurrent_tiles(p, ctx.target.lanes);
   s.scratch = recurrent_scratch(p) * bits(x.dtype) / 8;
 }
 

@@ -59,9 +59,9 @@ void run_length(HostContext& ctx) {
 }
 
 void run_split(HostContext& ctx) {
-  const Constant& x = *ctx.tensor(0);
-  const int64_t axis = ctx.axis(ctx.node.get_int("axis", 0), static_cast<int64_t>(x.dims.size()));
-  const int64_t size = x.dims[static_cast<size_t>(axis)];
+  const ConstantPtr& x = ctx.tensor(0);
+  const int64_t axis = ctx.axis(ctx.node.get_int("axis", 0), static_cast<int64_t>(x->dims.size()));
+  const int64_t size = x->dims[static_cast<size_t>(axis)];
   std::vector<int64_t> lengths;
   if (!ctx.given(1)) {
     lengths.assign(static_cast<size_t>(size), 1);
@@ -79,7 +79,7 @@ void run_split(HostContext& ctx) {
   std::vector<Value> items;
   int64_t at = 0;
   for (int64_t n : lengths) {
-    items.emplace_back(drop ? element(x, axis, at) : slice(x, axis, at, n));
+    items.emplace_back(drop ? element(x, axis, at) : slice(*x, axis, at, n));
     at += n;
   }
   ctx.set(0, Value(std::move(items)));
@@ -112,7 +112,6 @@ void run_map(HostContext& ctx) {
         ctx.fail("operand {} has {} items, the first has {}", i, ctx.sequence(i).size(), count);
       in.push_back(each ? ctx.sequence(i)[turn] : ctx.in(i));
     }
-    for (const Value& v : ctx.captured()) in.push_back(v);
     std::vector<Value> out = ctx.body("body", std::move(in));
     for (size_t i = 0; i < results.size(); i++) results[i].push_back(std::move(out[i]));
   }

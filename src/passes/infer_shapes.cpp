@@ -57,6 +57,51 @@ std::vector<BodyInput> formal_inputs(const Node& n, const std::vector<TensorInfo
   return out;
 }
 
+// The shape that state `i` of a loop is taken to have in every turn is made weaker where its body gives another; true
+// when it was. A dim that differs gets a name of its own.
+bool weaken(Graph& body, size_t i) {
+  const Tensor& state = body.tensor(body.inputs[i + 2]);
+  std::optional<Shape>& taken = body.info(body.inputs[i + 2]).shape;
+  const std::optional<Shape>& made = body.info(body.outputs[i + 1]).shape;
+  if (!taken) return false;
+  if (!made || made->size() != taken->size()) {
+    taken.reset();
+    return true;
+  }
+  bool weaker = false;
+  for (size_t d = 0; d < taken->size(); d++) {
+    const Dim own = Dim::symbol("?" + state.name + "." + std::to_string(d));
+    if ((*taken)[d] == own || (*taken)[d] == (*made)[d]) continue;
+    (*taken)[d] = own;
+    weaker = true;
+  }
+  return weaker;
+}
+
+// A state of a Loop has the shape of its operand in the first turn, and in all others if, taken to have it, the body
+// gives it back with the same. bind_body left their shapes open.
+void infer_loop_body(const Node& n, Graph& body, const std::vector<TensorInfo>& known) {
+  const size_t states = own_inputs(n) - std::min<size_t>(own_inputs(n), 2);
+  if (body.outputs.size() <= states) return infer_shapes(body);
+  for (size_t i = 0; i < states; i++) {
+    TensorInfo& info = body.info(body.inputs[i + 2]);
+    if (n.has_input(i + 2) && info.form == Form::Tensor) info.shape = known[static_cast<size_t>(n.inputs[i + 2])].shape;
+  }
+  constexpr int kMostRounds = 8;
+  for (int round = 0; round < kMostRounds; round++) {
+    bool weaker = false;
+    try {
+      infer_shapes(body);
+    } catch (const Error&) {
+      break;  // shapes of the first turn that do not fit the others
+    }
+    for (size_t i = 0; i < states; i++) weaker |= weaken(body, i);
+    if (!weaker) return;
+  }
+  bind_body(n, body, known);
+  infer_shapes(body);
+}
+
 }  // namespace
 
 void bind_body(const Node& n, Graph& body, const std::vector<TensorInfo>& known) {
@@ -72,12 +117,8 @@ void bind_body(const Node& n, Graph& body, const std::vector<TensorInfo>& known)
     TensorInfo& info = body.info(body.inputs[i]);
     if (given[i].info.dtype != DType::Undefined) info.dtype = given[i].info.dtype;
     info.form = given[i].info.form;
-    if (info.form != Form::Tensor)
-      info.shape.reset();
-    else if (given[i].shape_holds && given[i].info.shape)
-      info.shape = given[i].info.shape;
-    else if (!given[i].shape_holds)
-      info.shape.reset();
+    // Not what the body says itself, nor what was found for another round of infer_loop_body.
+    info.shape = info.form == Form::Tensor && given[i].shape_holds ? given[i].info.shape : std::nullopt;
   }
 }
 
@@ -93,7 +134,12 @@ void infer_shapes(Graph& graph) {
       for (const auto& [attr, value] : node.attrs)
         if (const auto* body = std::get_if<GraphPtr>(&value)) {
           bind_body(node, **body, known);
-          in_body(node, [&] { infer_shapes(**body); });
+          in_body(node, [&] {
+            if (node.is("Loop"))
+              infer_loop_body(node, **body, known);
+            else
+              infer_shapes(**body);
+          });
         }
       std::vector<TensorInfo> out = infer_node(graph, node, known, false);
       for (size_t i = 0; i < node.outputs.size(); i++)

@@ -36,6 +36,19 @@ bool fold_constants(Graph&, FoldWeights);
 // did.
 bool inline_if(Graph&);
 
+// What does not change from turn to turn leaves a loop: states that the body hands on as they are and constants that
+// bodies capture become constants of the body, nodes that read nothing of their turn move before the loop.
+// Precondition: infer_shapes.
+void hoist_invariants(Graph&);
+
+// Outputs of a body that are copies (Identity) become what they are copies of: outputs of a body need no names of their
+// own, and whoever runs it hands its inputs on as they are.
+void forward_outputs(Graph& body);
+
+// Nodes whose results are as large as their operands' elements say, which shapes do not tell, get the attribute
+// "sized_by_data": they are planned alone (planner/cut.h). Precondition: infer_shapes.
+void mark_sized_by_data(Graph&);
+
 // Two nodes with the same operator, attributes and operands become one; equal small constants too.
 void merge_common(Graph&);
 

@@ -7,20 +7,20 @@
 namespace ingot {
 namespace {
 
-// Regions and host nodes alternate: region 0, the host nodes of level 0, region 1, ... Every node is at the first level
-// that everything it reads allows; a host node's result can be read by later host nodes of its level, and by regions
-// from the next level on.
-std::vector<size_t> find_levels(const Graph& g, const std::vector<bool>& host) {
-  std::vector<size_t> levels, for_region(g.tensors.size()), for_host(g.tensors.size());
+// Regions and single nodes alternate: region 0, the single nodes of level 0, region 1, ... Every node is at the first
+// level that everything it reads allows; a single node's result can be read by later single nodes of its level, and by
+// regions from the next level on.
+std::vector<size_t> find_levels(const Graph& g, const std::vector<bool>& single) {
+  std::vector<size_t> levels, for_region(g.tensors.size()), for_single(g.tensors.size());
   for (size_t i = 0; i < g.nodes.size(); i++) {
     size_t level = 0;
     for (TensorId t : g.nodes[i].inputs)
-      if (t != kNoTensor) level = std::max(level, (host[i] ? for_host : for_region)[static_cast<size_t>(t)]);
+      if (t != kNoTensor) level = std::max(level, (single[i] ? for_single : for_region)[static_cast<size_t>(t)]);
     levels.push_back(level);
     for (TensorId t : g.nodes[i].outputs) {
       if (t == kNoTensor) continue;
-      for_host[static_cast<size_t>(t)] = level;
-      for_region[static_cast<size_t>(t)] = level + (host[i] ? 1 : 0);
+      for_single[static_cast<size_t>(t)] = level;
+      for_region[static_cast<size_t>(t)] = level + (single[i] ? 1 : 0);
     }
   }
   return levels;
@@ -84,6 +84,14 @@ class RegionBuilder {
   Part part_;
 };
 
+// Some output is an input, a constant or another output.
+bool hands_on(const Graph& g) {
+  return std::any_of(g.outputs.begin(), g.outputs.end(), [&](TensorId t) {
+    return g.info(t).constant || std::find(g.inputs.begin(), g.inputs.end(), t) != g.inputs.end() ||
+           std::count(g.outputs.begin(), g.outputs.end(), t) > 1;
+  });
+}
+
 }  // namespace
 
 bool is_numbers(const TensorInfo& info) { return info.form == Form::Tensor && info.dtype != DType::String; }
@@ -97,20 +105,24 @@ bool is_host(const Graph& g, const Node& node) {
          std::any_of(node.outputs.begin(), node.outputs.end(), other);
 }
 
-std::vector<Part> cut(const std::shared_ptr<const Graph>& graph) {
+std::vector<Part> cut(const std::shared_ptr<const Graph>& graph, bool is_body) {
   const Graph& g = *graph;
-  std::vector<bool> host;
-  for (const Node& n : g.nodes) host.push_back(is_host(g, n));
-  if (std::find(host.begin(), host.end(), true) == host.end()) return {{graph, 0, g.inputs, g.outputs}};
+  std::vector<bool> host, single;
+  for (const Node& n : g.nodes) {
+    host.push_back(is_host(g, n));
+    single.push_back(host.back() || n.has("sized_by_data"));
+  }
+  const bool whole = std::find(single.begin(), single.end(), true) == single.end();
+  if (whole && !(is_body && hands_on(g))) return {{graph, 0, g.inputs, g.outputs}};
 
-  const std::vector<size_t> levels = find_levels(g, host);
-  const size_t count = 1 + *std::max_element(levels.begin(), levels.end());
-  std::vector<std::vector<size_t>> planned(count), hosts(count);
-  for (size_t i = 0; i < g.nodes.size(); i++) (host[i] ? hosts : planned)[levels[i]].push_back(i);
+  const std::vector<size_t> levels = find_levels(g, single);
+  const size_t count = g.nodes.empty() ? 0 : 1 + *std::max_element(levels.begin(), levels.end());
+  std::vector<std::vector<size_t>> planned(count), singles(count);
+  for (size_t i = 0; i < g.nodes.size(); i++) (single[i] ? singles : planned)[levels[i]].push_back(i);
   std::vector<Part> parts;
   for (size_t level = 0; level < count; level++) {
     if (!planned[level].empty()) parts.push_back(RegionBuilder(g, planned[level]).build());
-    for (size_t n : hosts[level]) parts.push_back({nullptr, n, {}, {}});
+    for (size_t n : singles[level]) parts.push_back(host[n] ? Part{nullptr, n, {}, {}} : RegionBuilder(g, {n}).build());
   }
   return parts;
 }

@@ -1,5 +1,6 @@
-// A graph cut at its host operators (OpDef::host): stretches of nodes that are planned as wholes, and single host
-// nodes.
+// A graph cut at its host operators (OpDef::host) and at nodes whose results are as large as data say: stretches of
+// nodes that are planned as wholes, and single nodes. A plan with such a node in it would serve one set of data only:
+// alone, it is soon planned again.
 #pragma once
 #include <memory>
 #include <vector>
@@ -20,7 +21,9 @@ struct Part {
   std::vector<TensorId> inputs, outputs;  // of the region, as tensors of the whole graph
 };
 
-// In an order in which they can run. A graph without host nodes is one part, the graph itself.
-std::vector<Part> cut(const std::shared_ptr<const Graph>&);
+// In an order in which they can run. A graph without nodes to cut at is one part, the graph itself. `is_body`: outputs
+// that are inputs, constants or other outputs are no part's outputs once more; whoever runs the parts hands them on
+// without a copy.
+std::vector<Part> cut(const std::shared_ptr<const Graph>&, bool is_body = false);
 
 }  // namespace ingot

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "kernels/depthwise_i8.h"
 #include "kernels/gemm.h"
+#include "kernels/recurrent.h"
 #include "ops/conv.h"
 #include "ops/quantized_product.h"
 #include "ops/via_f32.h"
@@ -56,6 +57,8 @@ struct Packing {
   int64_t elements = 0, parts = 0;
   std::function<void(std::byte* to, int64_t part)> pack;
   std::map<std::string, int64_t> attrs = {};  // of narrow panels
+  size_t operand = 1;
+  std::string attr = "packed";  // gets the width of the panels; attr + "_shape" the dims of the constant
 };
 
 // The elements of a constant as f32: where they are, or widened.
@@ -162,16 +165,55 @@ std::optional<Packing> packing_of(const Graph& g, const Node& node) {
   return std::nullopt;
 }
 
+// W and R of an RNN, GRU or LSTM (kernels/recurrent.h), one direction after the other.
+std::vector<Packing> recurrent_packings(const Graph& g, const Node& node) {
+  if (!node.is("RNN") && !node.is("GRU") && !node.is("LSTM")) return {};
+  const int64_t kind = node.op == "RNN" ? kRnn : node.op == "GRU" ? kGru : kLstm, lanes = target_of(g).lanes;
+  std::vector<Packing> out;
+  auto matrix = [&](size_t operand, const char* attr) -> ConstantPtr {
+    const ConstantPtr& c = g.info(node.inputs[operand]).constant;
+    const bool fits = !node.has(attr) && c && c->dtype == DType::F32 && c->dims.size() == 3 && c->elements() > 0;
+    return fits ? c : nullptr;
+  };
+  if (const ConstantPtr w = matrix(1, "packed")) {
+    const int64_t n = w->dims[1], k = w->dims[2], panel = kernel::best_panel(lanes, n);
+    const int64_t floats = kernel::packed_floats(k, n, panel), panels = kernel::div_up(n, panel);
+    out.push_back({panel, DType::F32, w->dims[0] * floats, w->dims[0] * panels, [=](std::byte* to, int64_t part) {
+                     const int64_t dir = part / panels, i = part % panels;
+                     kernel::pack_b(reinterpret_cast<float*>(to) + dir * floats, w->as<float>().data() + dir * n * k, k,
+                                    n, 1, k, panel, i, i + 1);
+                   }});
+  }
+  if (const ConstantPtr r = matrix(2, "packed_r"); r && r->dims[1] == kind * r->dims[2]) {
+    const int64_t hidden = r->dims[2], panel = recurrent_panel(lanes, kind, hidden);
+    const int64_t floats = recurrent_packed_floats(kind, hidden, panel), panels = recurrent_panels(kind, hidden, panel);
+    out.push_back({panel, DType::F32, r->dims[0] * floats, r->dims[0] * panels, [=](std::byte* to, int64_t part) {
+                     const int64_t dir = part / panels;
+                     recurrent_pack_panel(reinterpret_cast<float*>(to) + dir * floats,
+                                          r->as<float>().data() + dir * kind * hidden * hidden, kind, hidden, panel,
+                                          part % panels);
+                   }});
+    out.back().operand = 2;
+    out.back().attr = "packed_r";
+  }
+  return out;
+}
+
+std::vector<Packing> packings_of(const Graph& g, const Node& node) {
+  if (auto one = packing_of(g, node)) return {*one};
+  return recurrent_packings(g, node);
+}
+
 // What makes two packings of one constant the same.
 using Key = std::pair<TensorId, std::string>;
 Key key_of(const Node& node, const Packing& p) {
   const bool conv = node.op == "Conv", quantized = node.get_int("quantized", 0) != 0;
   const int64_t variant = conv ? node.get_int("group", 1) : node.get_int("transB", 0);
-  std::string key = fmt::format("{} {} {} {}", conv, variant, p.panel, p.elements);
+  std::string key = fmt::format("{} {} {} {} {}", conv, variant, p.panel, p.elements, p.attr);
   if (quantized)
     key += fmt::format(" {} {} {} {}", node.inputs[2], node.has_input(3) ? node.inputs[3] : kNoTensor,
                        node.get_int("b_axis", 1), node.get_int("b_block", 0));
-  return {node.inputs[1], key};
+  return {node.inputs[p.operand], key};
 }
 
 struct Job {
@@ -357,25 +399,24 @@ void pack_weights(Graph& g, const Target& target) {
   PackedMemory memory;
   std::map<Key, TensorId> done;
   std::vector<Job> jobs;
-  for (Node& node : g.nodes) {
-    auto packing = packing_of(g, node);
-    if (!packing) continue;
-    const TensorId weight = node.inputs[1];
-    const ConstantPtr original = g.info(weight).constant;
-    auto [it, fresh] = done.try_emplace(key_of(node, *packing), kNoTensor);
-    if (fresh) {
-      std::byte* data = nullptr;
-      const ConstantPtr packed = memory.make(packing->dtype, packing->elements, &data);
-      it->second = g.add_constant(g.fresh_name(g.tensor(weight).name + ".packed"), packed);
-      jobs.push_back({*packing, data});
+  for (Node& node : g.nodes)
+    for (const Packing& packing : packings_of(g, node)) {
+      TensorId& weight = node.inputs[packing.operand];
+      const ConstantPtr original = g.info(weight).constant;
+      auto [it, fresh] = done.try_emplace(key_of(node, packing), kNoTensor);
+      if (fresh) {
+        std::byte* data = nullptr;
+        const ConstantPtr packed = memory.make(packing.dtype, packing.elements, &data);
+        it->second = g.add_constant(g.fresh_name(g.tensor(weight).name + ".packed"), packed);
+        jobs.push_back({packing, data});
+      }
+      weight = it->second;
+      for (const auto& [attr, value] : packing.attrs) node.attrs[attr] = value;
+      if (node.get_int("quantized", 0))  // scales lie in the panels
+        for (size_t i = 2; i < std::min<size_t>(4, node.inputs.size()); i++) node.inputs[i] = kNoTensor;
+      node.attrs[packing.attr] = packing.panel;
+      node.attrs[packing.attr + "_shape"] = original->dims;
     }
-    node.inputs[1] = it->second;
-    for (const auto& [attr, value] : packing->attrs) node.attrs[attr] = value;
-    if (node.get_int("quantized", 0))  // scales lie in the panels
-      for (size_t i = 2; i < std::min<size_t>(4, node.inputs.size()); i++) node.inputs[i] = kNoTensor;
-    node.attrs["packed"] = packing->panel;
-    node.attrs["packed_shape"] = original->dims;
-  }
   run(jobs);
   const bool integers = pack_integers(g, target, memory);
   if (!jobs.empty() || integers) remove_dead(g);

@@ -50,6 +50,10 @@ struct Ready {
           external.push_back({slots + i, operands[i]});
       slots += operands.size();
     }
+    for (TensorId t : plan.targets) {
+      const TensorInfo& info = plan.infos[static_cast<size_t>(t)];
+      outputs.push_back({info.dtype, numbers(*info.shape)});
+    }
   }
 
   std::unique_ptr<Context> take() {
@@ -82,6 +86,11 @@ struct Ready {
   }
 
   Plan plan;
+  struct Output {
+    DType dtype;
+    std::vector<int64_t> dims;
+  };
+  std::vector<Output> outputs;
   int64_t scratch_stride = 0, scratch_total = 0;
   size_t slots = 0;
   std::vector<size_t> first;
@@ -202,7 +211,8 @@ struct Region::Impl {
       e.needed = d.tensor;
     }
     // What decides a shape may itself have a shape that data decide: the first of them is found first.
-    while (!e.ready && !e.finder) try {
+    const auto& in = graph->inputs;
+    while (!e.ready && !e.finder && std::find(in.begin(), in.end(), e.needed) == in.end()) try {
         e.finder =
             std::make_shared<Ready>(make_plan(*graph, dims, {e.needed}, *options.kernels, known), options.threads);
       } catch (const DataNeeded& before) {
@@ -210,8 +220,11 @@ struct Region::Impl {
       }
   }
 
-  // The plan for these inputs; where shapes depend on data, finds the data first.
-  std::shared_ptr<Ready> plan_for(const std::vector<TensorView>& inputs) {
+  // The plan for these inputs; where shapes depend on data, finds the data first. `by_shape`: they do not.
+  std::shared_ptr<Ready> plan_for(const std::vector<TensorView>& inputs, bool& by_shape) {
+    if (inputs.size() != graph->inputs.size()) check_inputs(*graph, inputs);
+    for (size_t i = 0; i < inputs.size(); i++)
+      if (inputs[i].dtype != graph->info(graph->inputs[i]).dtype || !inputs[i].data) check_inputs(*graph, inputs);
     std::shared_ptr<Entry> e = entry_for(inputs);
     InputDims dims;
     if (!e) {
@@ -224,6 +237,7 @@ struct Region::Impl {
       while (cache.size() > options.plans) cache.pop_back();
     }
     KnownValues known;
+    by_shape = e->ready != nullptr;
     while (!e->ready) {
       if (dims.empty())
         for (const auto& i : inputs) dims.push_back(i.dims);
@@ -246,6 +260,11 @@ struct Region::Impl {
   }
 
   ConstantPtr find_values(Entry& e, const std::vector<TensorView>& inputs) {
+    const auto given = std::find(graph->inputs.begin(), graph->inputs.end(), e.needed);
+    if (given != graph->inputs.end()) {
+      const Value v = borrow(inputs[static_cast<size_t>(given - graph->inputs.begin())]);
+      return make_constant(v.tensor().dtype, v.tensor().dims, v.tensor().bytes);
+    }
     const TensorInfo& info = e.finder->plan.infos[static_cast<size_t>(e.needed)];
     const int64_t n = product(*info.shape).value();
     if (n > static_cast<int64_t>(kMaxValues))
@@ -253,12 +272,13 @@ struct Region::Impl {
                   graph->tensor(e.needed).name, n);
     std::byte* data = nullptr;
     ConstantPtr c = make_constant(info.dtype, numbers(*info.shape), &data);
-    execute(*e.finder, inputs, {data});
+    std::unique_ptr<Context> context = e.finder->take();
+    execute(*e.finder, *context, inputs, {data});
+    e.finder->give_back(std::move(context));
     return c;
   }
 
-  void execute(Ready& r, const std::vector<TensorView>& inputs, const std::vector<void*>& outputs) {
-    std::unique_ptr<Context> c = r.take();
+  void execute(Ready& r, Context& c, const std::vector<TensorView>& inputs, const std::vector<void*>& outputs) {
     auto address = [&](const Location& l) -> std::byte* {
       switch (l.kind) {
         case Location::kInput:
@@ -268,16 +288,24 @@ struct Region::Impl {
         case Location::kConstant:
           return const_cast<std::byte*>(l.data) + l.offset;
         case Location::kArena:
-          return c->arena.get() + l.offset;
+          return c.arena.get() + l.offset;
         default:
           return nullptr;
       }
     };
-    for (const auto& x : r.external) c->pointers[x.slot] = address(x.location);
-    for (size_t s = 0; s < r.plan.steps.size(); s++) run_step(r, s, *c);
+    for (const auto& x : r.external) c.pointers[x.slot] = address(x.location);
+    for (size_t s = 0; s < r.plan.steps.size(); s++) run_step(r, s, c);
     for (const Copy& copy : r.plan.copies)
       std::memcpy(outputs[static_cast<size_t>(copy.output)], address(copy.from), static_cast<size_t>(copy.bytes));
-    r.give_back(std::move(c));
+  }
+
+  void run(Ready& r, Context& c, const std::vector<TensorView>& inputs, const OutputAllocator& allocate_output,
+           std::vector<void*>& outputs) {
+    arena.store(r.plan.arena_bytes, std::memory_order_relaxed);
+    outputs.clear();
+    for (size_t i = 0; i < r.outputs.size(); i++)
+      outputs.push_back(allocate_output(i, r.outputs[i].dtype, r.outputs[i].dims));
+    execute(r, c, inputs, outputs);
   }
 
   void run_step(Ready& r, size_t s, Context& c) {
@@ -303,22 +331,50 @@ Region::~Region() = default;
 
 int64_t Region::arena_bytes() const { return impl_->arena.load(); }
 
-void Region::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate_output) {
-  Impl& m = *impl_;
-  if (inputs.size() != m.graph->inputs.size()) check_inputs(*m.graph, inputs);
-  for (size_t i = 0; i < inputs.size(); i++) {
-    const TensorInfo& want = m.graph->info(m.graph->inputs[i]);
-    if (inputs[i].dtype != want.dtype || !inputs[i].data) check_inputs(*m.graph, inputs);
+struct Region::Memo {
+  Memo() = default;
+  Memo(const Memo&) = delete;
+  Memo& operator=(const Memo&) = delete;
+  ~Memo() { set(nullptr); }
+
+  bool fits(const std::vector<TensorView>& inputs) const {
+    if (!ready || dims.size() != inputs.size()) return false;
+    for (size_t i = 0; i < dims.size(); i++)
+      if (dims[i] != inputs[i].dims) return false;
+    return true;
   }
-  std::shared_ptr<Ready> r = m.plan_for(inputs);
-  m.arena.store(r->plan.arena_bytes, std::memory_order_relaxed);
+  void set(std::shared_ptr<Ready> next) {
+    if (next == ready) return;
+    if (context) ready->give_back(std::move(context));
+    ready = std::move(next);
+    if (ready) context = ready->take();
+  }
+
+  std::shared_ptr<Ready> ready;
+  std::unique_ptr<Context> context;
+  bool by_shape = false;  // the plan serves all data of these dims
+  InputDims dims;
   std::vector<void*> outputs;
-  outputs.reserve(r->plan.targets.size());
-  for (size_t i = 0; i < r->plan.targets.size(); i++) {
-    const TensorInfo& info = r->plan.infos[static_cast<size_t>(r->plan.targets[i])];
-    outputs.push_back(allocate_output(i, info.dtype, numbers(*info.shape)));
+};
+
+void Region::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate_output) {
+  bool by_shape = false;
+  const std::shared_ptr<Ready> ready = impl_->plan_for(inputs, by_shape);
+  std::unique_ptr<Context> context = ready->take();
+  std::vector<void*> outputs;
+  impl_->run(*ready, *context, inputs, allocate_output, outputs);
+  ready->give_back(std::move(context));
+}
+
+void Region::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate_output, MemoPtr& kept) {
+  if (!kept) kept = std::make_shared<Memo>();
+  Memo& memo = *kept;
+  if (!memo.by_shape || !memo.fits(inputs)) {
+    memo.set(impl_->plan_for(inputs, memo.by_shape));
+    memo.dims.resize(inputs.size());
+    for (size_t i = 0; i < inputs.size(); i++) memo.dims[i] = inputs[i].dims;
   }
-  m.execute(*r, inputs, outputs);
+  impl_->run(*memo.ready, *memo.context, inputs, allocate_output, memo.outputs);
 }
 
 }  // namespace ingot

@@ -24,7 +24,12 @@ class Region {
  public:
   Region(std::shared_ptr<const Graph> graph, const RegionOptions&);
   ~Region();
+  // What one caller keeps between runs, one at a time: the plan for the last shapes and its memory.
+  struct Memo;
+  using MemoPtr = std::shared_ptr<Memo>;
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate);
+  // The same with a memo, which the first run makes. Shapes that stay the same are then not looked up again.
+  void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate, MemoPtr&);
   int64_t arena_bytes() const;
 
  private:

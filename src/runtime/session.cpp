@@ -74,11 +74,17 @@ Value borrow(const TensorView& v) {
   return ConstantPtr(std::move(c));
 }
 
+void set_view(TensorView& view, const Constant& c) {
+  static std::byte nowhere[1];  // an empty tensor has an address too
+  view.dtype = c.dtype;
+  view.dims = c.dims;
+  view.data = c.bytes.data() ? const_cast<std::byte*>(c.bytes.data()) : nowhere;
+}
+
 TensorView view_of(const Value& v) {
-  const Constant& c = v.tensor();
-  // An empty tensor has an address too.
-  static std::byte nowhere[1];
-  return {c.dtype, c.dims, c.bytes.data() ? const_cast<std::byte*>(c.bytes.data()) : nowhere};
+  TensorView out;
+  set_view(out, v.tensor());
+  return out;
 }
 
 struct Session::Impl {

@@ -65,5 +65,6 @@ bool has_plain_ports(const Graph&);
 // A value that lies in the caller's memory.
 Value borrow(const TensorView&);
 TensorView view_of(const Value&);
+void set_view(TensorView&, const Constant&);
 
 }  // namespace ingot
