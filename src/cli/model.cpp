@@ -85,7 +85,7 @@ Model::Model(const ModelOptions& model, bool fix_shapes) : path_(model.path), op
   outputs_ = output_ports(*graph_);
 }
 
-void Model::start(int threads) {
+void Model::start(int threads, bool wait) {
   threads_ = default_threads(threads).threads;
   if (!graph_) {
     library_ = std::make_unique<LibraryModel>(path_, threads);
@@ -94,7 +94,9 @@ void Model::start(int threads) {
   const Progress progress("compiling " + path_);
   SessionOptions options;
   options.threads = threads;
-  session_ = make_session(graph_, options_, options);
+  CompileOptions compile = options_;
+  compile.wait = wait;
+  session_ = make_session(graph_, compile, options);
   threads_ = session_->threads();
 }
 

@@ -171,7 +171,6 @@ void lower(LowerContext& ctx) {
                 ctx.output(1),
                 ctx.output(2)};
   s.params = params_of(p);
-  s.structure = 2;
   s.units = dirs * ((p.batch + kRecurrentBlock - 1) / kRecurrentBlock);
   s.scratch = recurrent_scratch(p) * bits(x.dtype) / 8;
 }

@@ -69,6 +69,7 @@ std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOpt
       self->outputs_ = self->library_->outputs();
     } else {
       self->graph_ = prepare_model(path, options, &self->report_);
+      if (options.wait) self->session();
     }
   }
   self->read_ports();

@@ -18,6 +18,7 @@ class Flow {
   Region* whole() const { return parts_.size() == 1 ? parts_[0].region.get() : nullptr; }
   // Strings are the pool's numbers.
   std::vector<Value> run(std::vector<Value> inputs, StringPool&);
+  void prepare();  // as Session::prepare
   int64_t arena_bytes() const;
 
  private:

@@ -13,7 +13,7 @@
 namespace ingot {
 
 struct RegionOptions {
-  std::shared_ptr<const std::vector<SpecialisedKernel>> kernels;
+  std::shared_ptr<KernelSource> kernels;  // may be null: all native
   int threads = 1;
   size_t plans = 16;  // kept
   std::shared_ptr<Profile> profile;
@@ -24,6 +24,7 @@ class Region {
   Region(std::shared_ptr<const Graph> graph, const RegionOptions&);
   ~Region();
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate);
+  void prepare();  // plans, if all input shapes are known
   int64_t arena_bytes() const;
 
  private:
