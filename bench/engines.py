@@ -25,7 +25,7 @@ ONEDNN_ISA = "ONEDNN_MAX_CPU_ISA"
 def ingot_engine(path: Path, inputs: Inputs, threads: int, fixed: bool = True) -> Run:
     """fixed: compiled for these shapes, as OpenVINO is below."""
     shapes = {name: list(array.shape) for name, array in inputs.items()} if fixed else None
-    graph = ingot.compile(path, threads=threads, shapes=shapes)
+    graph = ingot.compile(path, threads=threads, shapes=shapes, wait=True)
     arrays = [inputs[port.name] for port in graph.inputs]
     return lambda: list(graph.inference(arrays).values())
 

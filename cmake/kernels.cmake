@@ -15,6 +15,10 @@ endforeach()
 set(INGOT_MORE_v3 "gemm_i8_dot=-mavxvnni")
 set(INGOT_MORE_v4 "gemm_i8_dot=-mavx512vnni" "gemm_i8_tiles=-mavx512vnni -mamx-tile -mamx-int8")
 
+# Operators of expressions: a specialised kernel has them side by side, the interpreter one after the other. Products and
+# sums are contracted within one operator only, so that both round alike.
+set(INGOT_CONTRACT_ewise_ops -ffp-contract=on)
+
 function(ingot_kernels folder)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${folder}/isa/*.h ${folder}/../graph/expr.h ${folder}/../base/*.h ${folder}/../base/targets.inc)
@@ -33,6 +37,7 @@ function(ingot_kernels folder)
       set(bc ${out}/${isa}/${stem}.bc)
       set(obj ${out}/${isa}/${stem}.o)
       set(compile ${INGOT_CCACHE} ${CMAKE_CXX_COMPILER} ${flags} ${INGOT_MARCH_${isa}})
+      list(APPEND compile ${INGOT_CONTRACT_${stem}})
       foreach(more ${INGOT_MORE_${isa}})
         if(more MATCHES "^${stem}=(.*)")
           separate_arguments(flags_of_file UNIX_COMMAND "${CMAKE_MATCH_1}")

@@ -27,6 +27,8 @@ sys.path.insert(0, str(ROOT / "bench"))
 # A cache of the tests' own: what other builds left on this machine must not matter.
 os.environ.setdefault("INGOT_CACHE_DIR", str(ROOT / "build" / "test-cache"))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Runs wait for their specialised kernels: otherwise most tests would end with the native ones.
+os.environ.setdefault("INGOT_WAIT", "1")
 
 Port = tuple[str, int, "Sequence[Any] | None"]
 

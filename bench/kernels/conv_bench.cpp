@@ -46,6 +46,7 @@ struct Layer {
   static __attribute__((always_inline)) inline GemmParams gemm_params() {
     GemmParams p{};
     p.panel = best_panel(kLanes, Out), p.k_slice = gemm_k_slice(In), p.m_blocks = gemm_m_blocks(Size * Size);
+    p.tile_rows = tallest_tile(Size * Size, tile_rows(kLanes, p.panel));
     p.b_packed = 1, p.m = Size * Size, p.n = Out, p.k = In, p.batch[0] = p.batch[1] = p.batch[2] = 1;
     p.a_row = In, p.a_col = 1, p.c_row = Out;
     p.extras = Kind == kResidualRelu ? 2 : 1;

@@ -41,6 +41,7 @@ static __attribute__((noinline)) void gemm_of(void** operands, int64_t begin, in
   GemmParams p{};
   p.panel = NR, p.b_packed = 1, p.a_packing = Pack, p.k_slice = Slice ? Slice : gemm_k_slice(K),
   p.m_blocks = Blocks ? Blocks : gemm_m_blocks(M);
+  p.tile_rows = tallest_tile(M, tile_rows(kLanes, NR));
   p.m = M, p.n = N, p.k = K, p.batch[0] = p.batch[1] = p.batch[2] = 1;
   p.a_row = K, p.a_col = 1, p.c_row = N;
   p.extras = kind == kResidual ? 2 : kind != kPlain;

@@ -103,18 +103,21 @@ def compile(
     threads: int = 0,
     shapes: Mapping[str, Sequence[int]] | None = None,
     independent_dims: bool = False,
+    wait: bool = False,
 ) -> Graph:
-    """Reads a model and optimises it; machine code is made when it first runs or is emitted.
+    """Reads a model and optimises it. It runs at once and gets faster while machine code is made in the background.
 
     patterns switches fusions by name, shapes fixes the shapes of inputs (-1 leaves a dim free), march is native or
     a target of docs/targets.md (several, commas between, for a library), threads 0 takes what the process may use.
     independent_dims lets inputs differ in dims to which the model gives one name. Without it, a graph warns when that
     happens and compiles itself again; a library, which cannot, refuses.
+    With wait, machine code is made first: here where shapes are known, else in the first run of each shape. Results
+    are the same to the last bit. opt_level 0 fuses nothing, 1 makes no machine code.
     """
     fixed = {name: list(shape) for name, shape in (shapes or {}).items()}
-    return open_model(path, dict(patterns or {}), opt_level, march, threads, fixed, False, independent_dims)
+    return open_model(path, dict(patterns or {}), opt_level, march, threads, fixed, wait, False, independent_dims)
 
 
-def load(path: str | os.PathLike[str], *, threads: int = 0) -> Graph:
+def load(path: str | os.PathLike[str], *, threads: int = 0, wait: bool = False) -> Graph:
     """Reads an IR folder, an .onnx file or a model.so. A library is code: load only those you trust."""
-    return open_model(path, {}, 3, "native", threads, {}, True)
+    return open_model(path, {}, 3, "native", threads, {}, wait, True)

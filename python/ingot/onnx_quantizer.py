@@ -230,4 +230,4 @@ def _by_name(sample: Any, names: Sequence[str]) -> dict[str, Any]:
 def _input_names(path: str | os.PathLike[str]) -> list[str]:
     from ingot._ingot import open_model
 
-    return [port.name for port in open_model(path, {}, 0, "native", 0, {}, False).inputs]
+    return [port.name for port in open_model(path, {}, 0, "native", 0, {}, False, False).inputs]

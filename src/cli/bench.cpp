@@ -60,7 +60,7 @@ Peak measure_peak(const Model& model, const Options& o, const std::vector<Array>
 Result measure(Model& model, const Options& o, int threads, std::vector<Array>& inputs) {
   Result r;
   const double start = seconds_now();
-  model.start(threads);
+  model.start(threads, true);
   NamedArrays outputs;
   model.run_again(inputs, outputs);  // plans the shapes
   r.compile = seconds_now() - start;

@@ -93,7 +93,7 @@ Model::Model(const ModelOptions& model, bool fix_shapes) : path_(model.path), op
   outputs_ = output_ports(*graph_);
 }
 
-void Model::start(int threads) {
+void Model::start(int threads, bool wait) {
   threads_ = default_threads(threads).threads;
   if (!graph_) {
     library_ = std::make_unique<LibraryModel>(path_, threads);
@@ -103,7 +103,9 @@ void Model::start(int threads) {
   SessionOptions options;
   options.threads = threads;
   options.warn = [](const std::string& text) { fmt::print(stderr, "warning: {}\n", text); };
-  session_ = make_session(graph_, options_, options, again_);
+  CompileOptions compile = options_;
+  compile.wait = wait;
+  session_ = make_session(graph_, compile, options, again_);
   threads_ = session_->threads();
 }
 

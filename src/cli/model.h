@@ -42,8 +42,8 @@ class Model {
   const std::vector<Port>& inputs() const { return inputs_; }
   const std::vector<Port>& outputs() const { return outputs_; }
 
-  // Makes it ready to run; the machine code is made here.
-  void start(int threads);
+  // Makes it ready to run. wait: runs wait for their machine code, which is otherwise made in the background.
+  void start(int threads, bool wait = false);
   NamedArrays run(std::vector<Array>& inputs);
   // For measuring: outputs go to memory that is kept from run to run.
   void run_again(std::vector<Array>& inputs, NamedArrays& outputs);

@@ -2,6 +2,7 @@
 // hooks from the fused expression, inlines everything, runs LLVM's -O3 for the target, and emits an object. Equal
 // kernels are compiled once; objects are kept in the disk cache.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,20 +13,24 @@
 
 namespace ingot {
 
-// A kernel to specialise: SpecialisedKernel without the function, with the typed expression.
+// A kernel to specialise: all that decides its code.
 struct KernelRequest {
+  KernelRequest(const Step&, const Target&);
+
   std::string kernel;
   std::shared_ptr<const Expr> expr;  // may be null
   std::vector<int64_t> params;
-  std::vector<uint8_t> known;
-  size_t structure = 0;
-  const Target* target = nullptr;
-
-  std::string symbol() const;  // "ingot_k_<hash of all of it>"
+  std::vector<bool> known;  // params that are constants in the code
+  const Target* target;
+  std::string key;     // kernel_key of the step
+  std::string symbol;  // "ingot_k_<hash of key and target>"
 };
 
-// The object file (ELF bytes) with one function, request.symbol(). Thread-safe.
-std::string compile_kernel(const KernelRequest&);
+// Thrown by compile_kernel when it was told to stop.
+struct Stopped {};
+
+// The object file (ELF bytes) with one function, request.symbol. Thread-safe. stop: looked at now and then.
+std::string compile_kernel(const KernelRequest&, const std::atomic<bool>* stop = nullptr);
 
 // Links object files into a shared library with the embedded lld; on failure nothing is left at `path`.
 // exports: the only symbols visible from outside.

@@ -4,6 +4,7 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
+#include <llvm/IR/PassInstrumentation.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
@@ -50,7 +51,8 @@ std::unique_ptr<llvm::TargetMachine> target_machine(const Target& for_target) {
   const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
   if (!target) fail(ErrorKind::Internal, "LLVM has no x86-64 target: {}", error);
   llvm::TargetOptions options;
-  options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
+  // What clang marked for contraction, as in the native builds: both round alike.
+  options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
   return std::unique_ptr<llvm::TargetMachine>(
       target->createTargetMachine(triple, for_target.march, for_target.features, options, llvm::Reloc::PIC_,
                                   llvm::CodeModel::Small, llvm::CodeGenOptLevel::Aggressive));
@@ -86,7 +88,7 @@ Entry make_entry(llvm::Module& m, const KernelRequest& r) {
   auto* call_type = llvm::StructType::get(c, {ptr, ptr, ptr, i64, i64, ptr, i64});  // KernelCall
   Entry e;
   e.function = llvm::Function::Create(llvm::FunctionType::get(b.getInt32Ty(), {ptr}, false),
-                                      llvm::GlobalValue::ExternalLinkage, r.symbol(), m);
+                                      llvm::GlobalValue::ExternalLinkage, r.symbol, m);
   b.SetInsertPoint(llvm::BasicBlock::Create(c, "entry", e.function));
   auto* params_type = llvm::ArrayType::get(i64, r.params.size());
   e.params.address = b.CreateAlloca(params_type);
@@ -166,7 +168,11 @@ std::vector<llvm::CallBase*> calls_in(llvm::Function& f) {
 // LLVM's passes and what they know, for one module.
 class Optimiser {
  public:
-  explicit Optimiser(llvm::TargetMachine& machine) : builder_(&machine, tuning()) {
+  // stop: the remaining passes are skipped once it is true.
+  Optimiser(llvm::TargetMachine& machine, const std::atomic<bool>* stop)
+      : stop_(stop), builder_(&machine, tuning(), std::nullopt, &callbacks_) {
+    if (stop)
+      callbacks_.registerShouldRunOptionalPassCallback([stop](llvm::StringRef, llvm::Any) { return !stop->load(); });
     builder_.registerModuleAnalyses(modules_);
     builder_.registerCGSCCAnalyses(sccs_);
     builder_.registerFunctionAnalyses(functions_);
@@ -178,8 +184,10 @@ class Optimiser {
     simplify_.addPass(llvm::SimplifyCFGPass());
   }
 
-  // Folds constants and drops dead code, after the function was changed by hand.
+  // Folds constants and drops dead code, after the function was changed by hand. Throws Stopped: without it every
+  // instance of a template would be inlined.
   void simplify(llvm::Function& f) {
+    if (stop_ && stop_->load()) throw Stopped();
     functions_.invalidate(f, llvm::PreservedAnalyses::none());
     simplify_.run(f, functions_);
     functions_.invalidate(f, llvm::PreservedAnalyses::none());
@@ -198,10 +206,12 @@ class Optimiser {
     return t;
   }
 
+  const std::atomic<bool>* stop_;
   llvm::LoopAnalysisManager loops_;
   llvm::FunctionAnalysisManager functions_;
   llvm::CGSCCAnalysisManager sccs_;
   llvm::ModuleAnalysisManager modules_;
+  llvm::PassInstrumentationCallbacks callbacks_;
   llvm::PassBuilder builder_;
   llvm::FunctionPassManager simplify_;
 };
@@ -270,8 +280,7 @@ void dump(const KernelRequest& r, const std::string& extension, const std::strin
   if (!folder) return;
   std::error_code ignored;
   std::filesystem::create_directories(folder, ignored);
-  std::ofstream(std::string(folder) + "/" + r.kernel + "_" + r.symbol().substr(8) + extension, std::ios::binary)
-      << text;
+  std::ofstream(std::string(folder) + "/" + r.kernel + "_" + r.symbol.substr(8) + extension, std::ios::binary) << text;
 }
 
 std::string ir_text(llvm::Module& m, const KernelRequest& r) {
@@ -286,7 +295,7 @@ std::string ir_text(llvm::Module& m, const KernelRequest& r) {
 
 }  // namespace
 
-std::string compile_kernel(const KernelRequest& request) {
+std::string compile_kernel(const KernelRequest& request, const std::atomic<bool>* stop) {
   const Target& target = *request.target;
   initialise_llvm();
   llvm::LLVMContext context;
@@ -298,13 +307,14 @@ std::string compile_kernel(const KernelRequest& request) {
     fail(ErrorKind::Internal, "bitcode: {}", llvm::toString(std::move(e)));
   Entry entry = make_entry(*module, request);
   define_hooks(*module, request.kernel, request.expr ? *request.expr : parse_expr("acc", {DType::F32}), target);
-  Optimiser optimiser(*machine);
+  Optimiser optimiser(*machine, stop);
   inline_all(entry, target, optimiser);
   drop_unused(*module, entry.function);
   std::string problem;
   llvm::raw_string_ostream stream(problem);
   if (llvm::verifyModule(*module, &stream)) fail(ErrorKind::Internal, "kernel {}: {}", request.kernel, problem);
   optimiser.optimise(*module);
+  if (stop && stop->load()) throw Stopped();
   if (std::getenv("INGOT_DUMP")) dump(request, ".ll", ir_text(*module, request));
   const std::string object = emit_object(*module, *machine);
   dump(request, ".o", object);

@@ -4,15 +4,15 @@
 
 namespace ingot {
 
-std::string KernelRequest::symbol() const {
-  std::string all = std::string(target->name) + "|" + kernel + "|" + std::to_string(structure) + "|";
-  for (size_t i = 0; i < params.size(); i++) all += known[i] ? std::to_string(params[i]) + "," : "?,";
-  if (expr) {
-    all += "|" + expr->str();
-    for (DType t : expr->input_types) all += "|" + std::string(name(t));
-    for (DType t : expr->result_types) all += "|" + std::string(name(t));
-  }
-  return "ingot_k_" + hash128_hex(std::as_bytes(std::span(all)));
+KernelRequest::KernelRequest(const Step& s, const Target& t)
+    : kernel(s.kernel->name),
+      expr(s.expr),
+      params(s.params),
+      known(constant_params(s)),
+      target(&t),
+      key(kernel_key(s)) {
+  const std::string all = std::string(t.name) + " " + key;
+  symbol = "ingot_k_" + hash128_hex(std::as_bytes(std::span(all)));
 }
 
 std::string codegen_version() {

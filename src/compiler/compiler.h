@@ -14,10 +14,11 @@ namespace ingot {
 
 struct CompileOptions {
   std::map<std::string, bool> patterns;                // fusions switched by name; those not named are on
-  int opt_level = 3;                                   // 0: no clean-up, no fusions, no specialised kernels
+  int opt_level = 3;                                   // 0: no clean-up, no fusions; up to 1: native kernels only
   std::string march = "native";                        // or names of targets (base/targets.inc), commas between
   std::map<std::string, std::vector<int64_t>> shapes;  // fix the shape of inputs (-1 leaves a dim free)
   bool independent_dims = false;                       // dims of inputs that share a name may differ in size
+  bool wait = false;                                   // a session runs no native kernel where it may specialise it
   std::string cache_dir;                               // the folder of the disk cache; "": as compiler/cache.h says
 };
 
@@ -50,8 +51,9 @@ void prepare_graph(Graph&, const CompileOptions&, FusionReport* report = nullptr
 std::shared_ptr<Graph> packed_for(const Graph&, const CompileOptions&);
 // Prepares the model again, with other options.
 using GraphMaker = std::function<std::shared_ptr<Graph>(const CompileOptions&)>;
-// A session in this process: weights packed, kernels specialised or taken from the cache, loaded. With `again`, inputs
-// may differ in dims that share a name (SessionOptions::with_independent_dims).
+// A session in this process, with packed weights. Its kernels are specialised as its runs ask for them, or at once
+// where all shapes are known: in the background, or before it goes on (CompileOptions::wait). With `again`, inputs may
+// differ in dims that share a name (SessionOptions::with_independent_dims).
 std::unique_ptr<Session> make_session(std::shared_ptr<const Graph>, const CompileOptions&, const SessionOptions&,
                                       const GraphMaker& again = {});
 // A self-contained library with the C ABI of include/ingot/ingot.h; written beside and renamed.

@@ -1,4 +1,4 @@
-// Which kernels of a graph to compile, and for which known parameters.
+// Which kernels a library needs that is compiled before anybody runs it.
 #pragma once
 #include <vector>
 
@@ -7,8 +7,9 @@
 
 namespace ingot {
 
-// Lowers the graph for sample shapes and keeps as constants what does not change between them. A kernel that turns out
-// not to fit the shapes of a later run costs speed, never correctness: the plan then takes the native build.
-std::vector<KernelRequest> choose_kernels(const std::shared_ptr<const Graph>&);
+// The specialised kernels of a graph, each once. Sizes are no constants in them, but which of its variants a step takes
+// may depend on sizes (few rows, a batch of one): where dims are free, the graph is lowered for small and large ones.
+// A step that is later met with a variant that was not foreseen runs the native build.
+std::vector<KernelRequest> foreseen_kernels(const std::shared_ptr<const Graph>&);
 
 }  // namespace ingot

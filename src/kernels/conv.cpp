@@ -53,7 +53,7 @@ INGOT_INLINE void conv_pixel(const ConvParams& p, const float* image, const int6
 template <int NR>
 INGOT_INLINE ConvBlock conv_block(const KernelCall* call, const ConvParams& p, int64_t block) {
   ConvBlock b;
-  b.tiling = cut_rows(conv_pixels(p), kTileRows<NR>);
+  b.tiling = cut_rows(conv_pixels(p), kTileRows<NR>, p.tile_rows);
   b.first_tile = b.tiling.count * block / p.pixel_blocks;
   b.last_tile = b.tiling.count * (block + 1) / p.pixel_blocks;
   b.first_row = tile_start(b.tiling, b.first_tile);

@@ -19,12 +19,17 @@
 #include "kernels/abi.h"
 #include "kernels/hooks.h"
 #include "kernels/pack.h"
+#include "kernels/sizes.h"
+#include "kernels/window.h"
 
 namespace ingot::kernel {
+
+inline constexpr int64_t kConvFewChannels = 64;  // up to so many are constants in specialised code
 
 struct ConvParams {
   int64_t panel;         // columns (kernels/tile.h); not used by the depthwise kernel, like all of this first part
   int64_t merge_width;   // 1: segments are kernel rows; needs groups == 1 and dilation[2] == 1
+  int64_t tile_rows;     // rows of the tallest tiles, the others have one less; also of the depthwise kernel
   int64_t split;         // every segment is summed in this many pieces; must divide its length
   int64_t chunk;         // pieces summed per pass over the pixels
   int64_t chunk_outer;   // 1: all panels of a chunk before the next chunk
@@ -34,7 +39,25 @@ struct ConvParams {
   int64_t extras;                                                    // operands of the epilogue
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
-static_assert(sizeof(ConvParams) == (29 + 2 * kMaxEpilogueOperands) * 8);
+inline constexpr SizeField kConvSizes[] = {
+    INGOT_SIZE(ConvParams, split),        INGOT_SIZE(ConvParams, chunk),
+    INGOT_SIZE(ConvParams, chunk_outer),  INGOT_SIZE(ConvParams, pixel_blocks),
+    INGOT_SIZE(ConvParams, batch),        INGOT_SIZE_ABOVE(1, ConvParams, groups),
+    INGOT_SIZE(ConvParams, out_channels), INGOT_SIZE_ABOVE(kConvFewChannels, ConvParams, in_channels),
+    INGOT_SIZE(ConvParams, in),           INGOT_SIZE(ConvParams, out),
+    INGOT_SIZE(ConvParams, stride),       INGOT_SIZE(ConvParams, dilation),
+    INGOT_SIZE(ConvParams, pad),          INGOT_SIZE_ABOVE(1, ConvParams, extra),
+};
+inline constexpr SizeField kConvDepthwiseSizes[] = {
+    INGOT_SIZE(ConvParams, split),       INGOT_SIZE(ConvParams, chunk),
+    INGOT_SIZE(ConvParams, chunk_outer), INGOT_SIZE(ConvParams, pixel_blocks),
+    INGOT_SIZE(ConvParams, panel),       INGOT_SIZE(ConvParams, merge_width),
+    INGOT_SIZE(ConvParams, batch),       INGOT_SIZE(ConvParams, groups),
+    INGOT_SIZE(ConvParams, in_channels), INGOT_SIZE(ConvParams, out_channels),
+    INGOT_SIZE(ConvParams, in),          INGOT_SIZE(ConvParams, out),
+    INGOT_SIZE(ConvParams, pad),         INGOT_SIZE_ABOVE(1, ConvParams, extra),
+};
+static_assert(sizeof(ConvParams) == (30 + 2 * kMaxEpilogueOperands) * 8);
 
 INGOT_INLINE int64_t conv_taps(const ConvParams& p) { return p.kernel[0] * p.kernel[1] * p.kernel[2]; }
 INGOT_INLINE int64_t conv_pixels(const ConvParams& p) { return p.batch * p.out[0] * p.out[1] * p.out[2]; }
@@ -106,6 +129,12 @@ INGOT_INLINE void conv_choose(ConvParams& p, int64_t lanes) {
   p.chunk_outer = 0;
   int64_t bytes = p.batch * p.in[0] * p.in[1] * p.in[2] * p.in_channels * int64_t(sizeof(float));
   p.pixel_blocks = max_of(1, min_of(div_up(bytes, kConvBlockBytes), conv_pixels(p) / 48));
+  p.tile_rows = tallest_tile(conv_pixels(p), tile_rows(lanes, p.panel));
+}
+inline constexpr int kDepthwiseColumns = 16;  // channels per step: a cache line
+INGOT_INLINE void conv_choose_depthwise(ConvParams& p, int64_t lanes) {
+  const Interior inner = interior(p.out[2], p.in[2], p.kernel[2], p.stride[2], p.dilation[2], p.pad[2]);
+  p.tile_rows = tallest_tile(inner.last - inner.first, tile_rows(lanes, kDepthwiseColumns));
 }
 
 INGOT_KERNEL(ingot_conv_depthwise_f32);

@@ -4,8 +4,6 @@
 
 namespace ingot::kernel {
 
-inline constexpr int kDepthwiseColumns = 16;  // channels per step: a cache line
-
 // One row of output pixels, all taps of which in the outer dims are known to be inside.
 struct DepthwiseRow {
   const float* x;  // image row of tap (0, 0) at column 0: may lie outside, only taps inside are read
@@ -59,7 +57,7 @@ INGOT_INLINE void depthwise_row(const ConvParams& p, const DepthwiseRow& r, cons
   }
   if (inner.first == inner.last) return;
   constexpr int kMax = kTileRows<kDepthwiseColumns>;
-  Tiling tiling = cut_rows(inner.last - inner.first, kMax);
+  Tiling tiling = cut_rows(inner.last - inner.first, kMax, p.tile_rows);
   for_tiles<kMax>(tiling, 0, tiling.count, [&](auto h, int64_t tile) INGOT_INLINED {
     depthwise_pixels<decltype(h)::value>(p, r, e, inner.first + tile_start(tiling, tile), 0, p.kernel[2]);
   });

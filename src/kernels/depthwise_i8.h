@@ -10,6 +10,7 @@
 #include "kernels/hooks.h"
 #include "kernels/integer.h"
 #include "kernels/pack.h"
+#include "kernels/sizes.h"
 
 namespace ingot::kernel {
 
@@ -24,6 +25,12 @@ struct DepthwiseI8Params {
   int64_t extras;
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
+
+inline constexpr SizeField kDepthwiseI8Sizes[] = {
+    INGOT_SIZE(DepthwiseI8Params, channels),      INGOT_SIZE(DepthwiseI8Params, out),
+    INGOT_SIZE(DepthwiseI8Params, batch),         INGOT_SIZE(DepthwiseI8Params, image),
+    INGOT_SIZE(DepthwiseI8Params, step),          INGOT_SIZE(DepthwiseI8Params, tap),
+    INGOT_SIZE_ABOVE(1, DepthwiseI8Params, extra)};
 
 INGOT_INLINE int64_t depthwise_padded(int64_t channels) {
   return div_up(channels, kDepthwiseChannels) * kDepthwiseChannels;

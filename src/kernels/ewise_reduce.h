@@ -20,7 +20,9 @@ struct EwiseReduceParams {
   EwiseParams space;
   int64_t count;  // elements reduced to one
 };
-inline constexpr int kEwiseReduceStructure = 2 + kEwiseStructure;
+inline constexpr SizeField kEwiseReduceSizes[] = {
+    INGOT_SIZE(EwiseReduceParams, space.dims), INGOT_SIZE(EwiseReduceParams, space.strides),
+    INGOT_SIZE(EwiseReduceParams, space.chunks), INGOT_SIZE(EwiseReduceParams, count)};
 
 // Scratch before that of the interpreter: a stretch of values; sums of columns in float and in double.
 inline constexpr int64_t kEwiseReduceScratch = kEwiseReduceStretch * 4 + kEwiseReduceColumns * (4 + 8);

@@ -107,7 +107,7 @@ INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_
   float* scratch = static_cast<float*>(call->scratch);
   float* panel_scratch = scratch + gemm_a_scratch_floats(p);
   GemmSlice s;
-  s.tiling = cut_rows(p.m, kTileRows<NR>);
+  s.tiling = cut_rows(p.m, kTileRows<NR>, p.tile_rows);
   s.first_tile = s.tiling.count * block / p.m_blocks;
   s.last_tile = s.tiling.count * (block + 1) / p.m_blocks;
   int64_t slices = max_of(1, div_up(p.k, p.k_slice));
@@ -297,7 +297,7 @@ INGOT_LATE void gemm_few(const KernelCall* call, const GemmParams& p, int64_t en
   f.narrow = gemm_narrow(p);
   f.narrow.type = Type, f.narrow.panel = NR;
   f.groups = narrow_groups(f.narrow);
-  f.tiling = cut_rows(p.m, kFewTileRows<NR>);
+  f.tiling = cut_rows(p.m, kFewTileRows<NR>, min_of(p.tile_rows, kFewTileRows<NR>));
   const bool is_there = entry == done && entry == call->begin / panels;
   gemm_few_rows_of_a(p, x, f, static_cast<float*>(call->scratch), is_there);
   int64_t bytes = narrow_panel_bytes(f.narrow);
@@ -326,7 +326,7 @@ INGOT_LATE void gemm(const KernelCall* call, const GemmParams& p) {
   int64_t panels = div_up(p.n, NR);
   for (int64_t unit = call->begin; unit < call->end;) {
     int64_t first = unit % panels, last = min_of(panels, first + call->end - unit), group = unit / panels;
-    if (gemm_few_rows(p))  // one block of rows
+    if (p.few_rows)  // one block of rows
       gemm_few_of_type<NR>(call, p, group, first, last);
     else
       gemm_block<NR>(call, p, group / p.m_blocks, group % p.m_blocks, first, last);

@@ -18,6 +18,7 @@
 #include "kernels/abi.h"
 #include "kernels/hooks.h"
 #include "kernels/narrow.h"
+#include "kernels/sizes.h"
 
 namespace ingot::kernel {
 
@@ -28,6 +29,8 @@ struct GemmParams {
   int64_t b_type;           // PanelType of a packed B
   int64_t b_zeros, b_half;  // NarrowPanels::zeros, half
   int64_t a_digits;         // of a single row that meets 4-bit numbers: 2 or 3 (narrow.h)
+  int64_t few_rows;         // 1: a narrow B is widened in registers; gemm_few_rows(b_type, m)
+  int64_t tile_rows;        // rows of the tallest tiles, the others have one less; tallest_tile(m, ...)
   int64_t k_slice;          // k-steps per pass over the panels; gemm_k_slice(k)
   int64_t m_blocks;         // blocks of rows; gemm_m_blocks(m)
   int64_t m, n, k;
@@ -39,11 +42,28 @@ struct GemmParams {
   int64_t extras;  // operands of the epilogue
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
-static_assert(sizeof(GemmParams) == (32 + 2 * kMaxEpilogueOperands) * 8);
+inline constexpr SizeField kGemmSizes[] = {
+    INGOT_SIZE(GemmParams, k_slice),
+    INGOT_SIZE(GemmParams, m_blocks),
+    INGOT_SIZE(GemmParams, m),
+    INGOT_SIZE(GemmParams, n),
+    INGOT_SIZE(GemmParams, k),
+    INGOT_SIZE(GemmParams, batch),
+    INGOT_SIZE(GemmParams, a_row),
+    INGOT_SIZE(GemmParams, a_batch),
+    INGOT_SIZE_ABOVE(1, GemmParams, a_col),
+    INGOT_SIZE(GemmParams, b_batch),
+    INGOT_SIZE(GemmParams, c_row),
+    INGOT_SIZE_ABOVE(1, GemmParams, b_row),
+    INGOT_SIZE(GemmParams, c_batch),
+    INGOT_SIZE_ABOVE(1, GemmParams, b_col),
+    INGOT_SIZE_ABOVE(1, GemmParams, extra),
+};
+static_assert(sizeof(GemmParams) == (34 + 2 * kMaxEpilogueOperands) * 8);
 
 // Up to so many rows a narrow B is widened in registers: each element is used too rarely to be stored as a float.
 inline constexpr int64_t kGemmFewRows = 8;
-INGOT_INLINE bool gemm_few_rows(const GemmParams& p) { return p.b_type != kPanelF32 && p.m <= kGemmFewRows; }
+INGOT_INLINE bool gemm_few_rows(int64_t b_type, int64_t m) { return b_type != kPanelF32 && m <= kGemmFewRows; }
 INGOT_INLINE NarrowPanels gemm_narrow(const GemmParams& p) {
   return {p.b_type, p.panel, p.k, p.b_block, p.b_zeros, p.b_half};
 }
@@ -86,7 +106,7 @@ INGOT_INLINE int64_t gemm_digit_runs(const GemmParams& p) {  // of a group
   return div_up(narrow_group_rows(gemm_narrow(p)), kDigitRows);
 }
 INGOT_INLINE int64_t gemm_scratch_bytes(const GemmParams& p) {
-  if (gemm_few_rows(p)) {
+  if (p.few_rows) {
     const int64_t groups = narrow_groups(gemm_narrow(p)), rows = gemm_few_row_floats(p);
     const int64_t floats = p.m * (rows + 2 * groups) + (gemm_in_digits(p) ? groups * gemm_digit_runs(p) : 0);
     return (kFewRowsHead + floats) * int64_t(sizeof(float)) + (gemm_in_digits(p) ? rows * p.a_digits : 0);

@@ -31,6 +31,7 @@
 #include "kernels/hooks.h"
 #include "kernels/integer.h"
 #include "kernels/pack.h"
+#include "kernels/sizes.h"
 
 namespace ingot::kernel {
 
@@ -59,6 +60,24 @@ struct GemmI8Params {
   int64_t extras;
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
+
+inline constexpr SizeField kGemmI8Sizes[] = {INGOT_SIZE(GemmI8Params, row_groups),
+                                             INGOT_SIZE(GemmI8Params, m),
+                                             INGOT_SIZE(GemmI8Params, n),
+                                             INGOT_SIZE(GemmI8Params, row_dims),
+                                             INGOT_SIZE(GemmI8Params, row_stride),
+                                             INGOT_SIZE_ABOVE(1, GemmI8Params, runs),
+                                             INGOT_SIZE(GemmI8Params, run_stride),
+                                             INGOT_SIZE(GemmI8Params, run_bytes),
+                                             INGOT_SIZE(GemmI8Params, batch),
+                                             INGOT_SIZE(GemmI8Params, a_batch),
+                                             INGOT_SIZE(GemmI8Params, b_batch),
+                                             INGOT_SIZE(GemmI8Params, entry_row),
+                                             INGOT_SIZE(GemmI8Params, entry_col),
+                                             INGOT_SIZE(GemmI8Params, c_row),
+                                             INGOT_SIZE_ABOVE(1, GemmI8Params, b_row),
+                                             INGOT_SIZE_ABOVE(1, GemmI8Params, b_col),
+                                             INGOT_SIZE_ABOVE(1, GemmI8Params, extra)};
 
 // --- words: the forms chained, pairs and rows (kernels/gemm_i8_words.h draws all of this) ---
 

@@ -32,6 +32,11 @@ INGOT_INLINE Tiling cut_rows(int64_t m, int64_t max_rows) {
   int64_t count = max_of(1, div_up(m, max_rows));
   return {count, m / count, m % count};
 }
+// The same, whose heights are constants where that of the tallest tile is: tallest_tile(m, max_rows).
+INGOT_INLINE Tiling cut_rows(int64_t m, int64_t max_rows, int64_t tallest) {
+  int64_t count = max_of(1, div_up(m, max_rows));
+  return {count, tallest - 1, m - count * (tallest - 1)};
+}
 INGOT_INLINE int64_t tile_start(const Tiling& t, int64_t tile) { return tile * t.rows + min_of(tile, t.tall); }
 
 // A stream of cache lines to bring into L2 while computing: `lines` of them every kUnroll k-steps.

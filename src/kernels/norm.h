@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "kernels/abi.h"
+#include "kernels/sizes.h"
 
 namespace ingot {
 
@@ -33,6 +34,11 @@ struct LayerNormParams {
   int64_t n, row_channels, channels;
   double epsilon;
 };
+
+inline constexpr SizeField kLayerNormSizes[] = {
+    INGOT_SIZE(LayerNormParams, n), INGOT_SIZE(LayerNormParams, row_channels), INGOT_SIZE(LayerNormParams, channels),
+    INGOT_SIZE(LayerNormParams, epsilon)};
+inline constexpr SizeField kSoftmaxSizes[] = {INGOT_SIZE(SoftmaxParams, n), INGOT_SIZE_ABOVE(1, SoftmaxParams, inner)};
 
 INGOT_KERNEL(ingot_layernorm_f32);
 INGOT_KERNEL(ingot_layernorm_f64);

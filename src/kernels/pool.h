@@ -8,6 +8,7 @@
 #pragma once
 #include "kernels/abi.h"
 #include "kernels/pack.h"
+#include "kernels/sizes.h"
 
 namespace ingot::kernel {
 
@@ -19,6 +20,10 @@ struct PoolParams {
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3];
   int64_t pad[3], pad_behind[3];
 };
+inline constexpr SizeField kPoolSizes[] = {INGOT_SIZE(PoolParams, batch),  INGOT_SIZE(PoolParams, channels),
+                                           INGOT_SIZE(PoolParams, in),     INGOT_SIZE(PoolParams, out),
+                                           INGOT_SIZE(PoolParams, stride), INGOT_SIZE(PoolParams, dilation),
+                                           INGOT_SIZE(PoolParams, pad),    INGOT_SIZE(PoolParams, pad_behind)};
 static_assert(sizeof(PoolParams) == 25 * 8);
 
 INGOT_INLINE int64_t pool_units(const PoolParams& p) { return p.batch * p.out[0] * p.out[1]; }

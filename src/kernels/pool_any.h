@@ -25,7 +25,6 @@ struct PoolAnyParams {
   int64_t column_major;                          // indices count the spatial dims in reverse order
   int64_t x_channel, x_step, y_channel, y_step;  // strides: between channels, between neighbouring pixels
 };
-inline constexpr int kPoolAnyStructure = 2;
 
 INGOT_KERNEL(ingot_pool_any);
 

@@ -67,7 +67,6 @@ struct RecurrentParams {
   int64_t h_member, h_dir;          // strides of h0, c0, Y_h, Y_c
   RecurrentFunction function[2][3];
 };
-inline constexpr size_t kRecurrentStructure = 4;
 
 inline constexpr int64_t kRecurrentMembers = 32, kRecurrentUnpackedRows = 4;
 

@@ -32,7 +32,6 @@ struct ReduceParams {
   int64_t reduced_dims[kReduceMaxRank], reduced_strides[kReduceMaxRank];
   int64_t count;  // elements reduced to one
 };
-inline constexpr int kReduceStructure = 7;
 
 INGOT_KERNEL(ingot_reduce);
 

@@ -22,6 +22,11 @@ INGOT_INLINE constexpr int64_t tile_rows(int64_t lanes, int64_t panel) {
   return min_of(kMostTileRows, tile_accumulators(lanes) * lanes / panel);
 }
 
+// Rows of the tallest tile where m rows are cut into tiles of nearly equal height.
+INGOT_INLINE constexpr int64_t tallest_tile(int64_t m, int64_t max_rows) {
+  return max_of(1, div_up(m, max_of(1, div_up(m, max_rows))));
+}
+
 // A width of a panel, and what a column of it costs: wide panels read less for each multiply-add.
 struct PanelWidth {
   int64_t columns, cost;

@@ -189,7 +189,6 @@ void lower(LowerContext& ctx) {
   s.operands.push_back(out.operand);
   s.operands.insert(s.operands.end(), past.begin(), past.end());
   s.params = params_of(p);
-  s.structure = offsetof(AttentionParams, key_block) / sizeof(int64_t);
   s.units = p.v_size == 0 ? 0 : kernel::attention_units(p);
   s.scratch = kernel::attention_scratch_bytes(p);
   s.specialise = false;  // free sequence lengths leave little to know, and its many tiles take seconds to compile

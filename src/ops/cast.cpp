@@ -58,7 +58,6 @@ void lower(LowerContext& ctx) {
   Step& s = ctx.step(ingot_cast_small_kernel);
   s.operands = {ctx.input(0), ctx.output(0)};
   s.params = params_of(p);
-  s.structure = 2;
   s.units = (p.count + kCastChunk - 1) / kCastChunk;
 }
 

@@ -74,7 +74,6 @@ void lower(LowerContext& ctx) {
   Step& s = ctx.step(ingot_col2im_kernel);
   s.operands = {ctx.input(kBlocks), Operand{}, ctx.output(0)};
   s.params = params_of(p);
-  s.structure = 1;
   s.units = p.out[2] == 0 ? 0 : y[0] * y[1] * p.out[0] * p.out[1];
   s.grain = grain_for(p.out[2] * product_of(kernel) * bits(dtype) / 8);
 }

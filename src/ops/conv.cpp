@@ -113,6 +113,7 @@ bool add_epilogue(const Conv& c, const Expr& expr, const std::vector<DenseOperan
 void emit_windows(LowerContext& ctx, const Conv& c, Operand x, Operand y, const Expr& expr,
                   const std::vector<DenseOperand>& extras, bool depthwise) {
   ConvParams p = params(c, ctx.target);
+  if (depthwise) kernel::conv_choose_depthwise(p, ctx.target.lanes);
   const bool fused = add_epilogue(c, expr, extras, p);
   if (!fused) p.extras = 0;
   const Operand w = packed_weights(ctx, p, depthwise);
@@ -122,10 +123,13 @@ void emit_windows(LowerContext& ctx, const Conv& c, Operand x, Operand y, const 
   if (fused)
     for (const DenseOperand& e : extras) s.operands.push_back(e.operand);
   s.params = params_of(p);
-  s.structure = offsetof(ConvParams, split) / sizeof(int64_t);
   s.units = depthwise ? kernel::conv_depthwise_units(p) : kernel::conv_units(p);
   s.scratch = depthwise ? 0 : kernel::conv_scratch_bytes(p);
   if (fused && !expr.results.empty()) s.expr = std::make_shared<Expr>(expr);
+  if (depthwise)
+    s.sizes = kernel::kConvDepthwiseSizes;
+  else
+    s.sizes = kernel::kConvSizes;
   s.specialise = true;
   if (fused) return;
   std::vector<DenseOperand> inputs = {{target, c.out}};

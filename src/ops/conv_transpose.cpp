@@ -114,7 +114,6 @@ void emit_col2im(LowerContext& ctx, DType dtype, const std::vector<int64_t>& w, 
   Step& s = ctx.step(ingot_col2im_kernel);
   s.operands = {col, bias, ctx.output(0)};
   s.params = params_of(c);
-  s.structure = 1;
   s.units = c.out[2] == 0 ? 0 : y[0] * y[1] * c.out[0] * c.out[1];
   s.grain = grain_for(c.out[2] * product_of(w, 2) * bits(dtype) / 8);
 }
@@ -167,7 +166,7 @@ void lower_integer(LowerContext& ctx) {
   Step& s = ctx.step(kernel::i8_kernel(p.form));
   s.operands = {ctx.input(1), ctx.input(0), col, ctx.input(3), ctx.input(2)};
   s.params = params_of(p);
-  s.structure = offsetof(kernel::GemmI8Params, row_groups) / sizeof(int64_t);
+  s.sizes = kernel::kGemmI8Sizes;
   s.units = p.n == 0 || p.run_bytes == 0 ? 0 : kernel::i8_units(p);
   s.scratch = kernel::i8_scratch_bytes(p);
   s.specialise = p.m * p.n * p.run_bytes >= 4096;

@@ -66,7 +66,6 @@ void lower(LowerContext& ctx) {
   Step& s = ctx.step(ingot_deform_conv_kernel);
   s.operands = {ctx.input(kX), ctx.input(kW), ctx.input(kOffset), ctx.input(kB), ctx.input(kMask), ctx.output(0)};
   s.params = params_of(p);
-  s.structure = 1;
   s.units = x[0] * product_of(out);
   s.scratch = 8 * p.out_channels;
 }

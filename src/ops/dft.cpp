@@ -73,7 +73,6 @@ void emit_dft(LowerContext& ctx, DftParams p, int64_t lines, Operand window) {
   Step& s = ctx.step(ingot_dft_kernel);
   s.operands = {ctx.input(0), window, table, ctx.output(0)};
   s.params = params_of(p);
-  s.structure = 1;
   s.units = lines;
   s.grain = grain_for(p.n * 64);
   s.scratch = 8 * dft_scratch_doubles(p.n, p.padded);

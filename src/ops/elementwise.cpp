@@ -209,7 +209,7 @@ Step& emit_elementwise(LowerContext& ctx, const Expr& expr, const std::vector<De
   }
   const EwiseParams p = ewise_loop(ctx, dims, strides, results.size());
   step.params = params_of(p);
-  step.structure = kEwiseStructure;
+  step.sizes = kEwiseSizes;
   const int64_t elements = product_of(dims), inner = p.dims[p.rank - 1];
   step.units = elements == 0 ? 0 : elements / inner * p.chunks;
   step.grain = std::max<int64_t>(1, kGrainElements / std::clamp<int64_t>(inner, 1, kEwiseChunk));

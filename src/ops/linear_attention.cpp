@@ -92,7 +92,6 @@ void lower(LowerContext& ctx) {
   s.operands.push_back(ctx.output(0));
   s.operands.push_back(ctx.has_out(1) ? ctx.output(1) : LowerContext::temporary(states * bytes));
   s.params = params_of(p);
-  s.structure = 2;
   s.units = states;
   s.grain = grain_for(bytes * (p.length + 1));
   s.scratch = 4 * p.v_size;

@@ -35,7 +35,6 @@ void lower(LowerContext& ctx) {
   Step& s = ctx.step(ingot_lookup_kernel);
   s.operands = {ctx.input(0), ctx.input(1), ctx.input(2), ctx.output(0)};
   s.params = params_of(p);
-  s.structure = 3;
   s.units = (p.count + kLookupChunk - 1) / kLookupChunk;
 }
 

@@ -33,7 +33,6 @@ void lower(LowerContext& ctx) {
   Step& s = ctx.step(ingot_lrn_kernel);
   s.operands = {ctx.input(0), ctx.output(0)};
   s.params = params_of(p);
-  s.structure = 1;
   s.units = dims[0] * p.pixels;
   s.grain = grain_for(p.channels * bits(dtype) / 8);
 }

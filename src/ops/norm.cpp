@@ -25,7 +25,7 @@ void emit_layer_norm(LowerContext& ctx, const NormOperands& o, DType dtype, int6
   Step& s = ctx.step(dtype == DType::F64 ? ingot_layernorm_f64_kernel : ingot_layernorm_f32_kernel);
   s.operands = {o.x, o.gamma, o.beta, o.y, o.mean, o.invstd};
   s.params = params_of(p);
-  s.structure = offsetof(LayerNormParams, n) / sizeof(int64_t);
+  s.sizes = kLayerNormSizes;
   s.units = rows;
   s.grain = grain_for(p.n * bits(dtype) / 8);
   s.specialise = rows * p.n >= 4096;
@@ -167,7 +167,7 @@ void lower_plain_softmax(LowerContext& ctx) {
   Step& s = ctx.step(size == 8 ? ingot_softmax_f64_kernel : ingot_softmax_f32_kernel);
   s.operands = {ctx.input(0), ctx.output(0)};
   s.params = params_of(p);
-  s.structure = 1;
+  s.sizes = kSoftmaxSizes;
   s.units = elements == 0 ? 0 : product_of(dims, 0, axis) * ((p.inner + kSoftmaxColumns - 1) / kSoftmaxColumns);
   s.grain = grain_for(p.n * std::min(p.inner, kSoftmaxColumns) * size * 4);
   s.specialise = elements >= 4096;

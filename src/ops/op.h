@@ -5,6 +5,7 @@
 // numbers, and infer and lower are run once per distinct set of input shapes.
 #pragma once
 #include <functional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "graph/expr.h"
 #include "graph/graph.h"
 #include "kernels/abi.h"
+#include "kernels/sizes.h"
 
 namespace ingot {
 
@@ -89,13 +91,12 @@ struct Step {
   const Kernel* kernel = nullptr;    // ingot_gemm_f32_kernel, of kernels/gemm.h
   std::vector<Operand> operands;     // inputs, then outputs, then temporaries, as the kernel expects
   std::vector<int64_t> params;       // the kernel's Params struct, 8 bytes a field
-  size_t structure = 0;              // params[0, structure) choose the shape of the code; a specialised kernel fits
-                                     // only a step with the same ones
+  std::span<const SizeField> sizes;  // params that stay run-time values in specialised code; empty: there is none
   int64_t units = 1;                 // parallel range
   int64_t grain = 1;                 // units a thread takes at least
   int64_t scratch = 0;               // bytes per thread
   std::shared_ptr<const Expr> expr;  // fused expression for the hooks, with the types of its inputs
-  bool specialise = false;           // worth compiling for the shapes at hand
+  bool specialise = false;           // enough work to be worth compiling
   int in_place = -1;                 // index into operands: an input whose memory the first output may take over
   int stream = -1;                   // the parameter that, if 1, has the last operand written past the caches
 };

@@ -68,7 +68,7 @@ void lower_channels_last(LowerContext& ctx, const Kernel& kernel, const std::vec
   Step& s = ctx.step(kernel);
   s.operands = {ctx.input(0), ctx.output(0)};
   s.params = params_of(p);
-  s.structure = 2;
+  s.sizes = kernel::kPoolSizes;
   s.units = kernel::pool_units(p);
   s.grain = grain_for(p.out[2] * p.channels * product_of(w.kernel) * bits(ctx.in(0).dtype) / 8);
   s.specialise = true;
@@ -107,7 +107,6 @@ void lower_window_pool(LowerContext& ctx) {
   Step& s = ctx.step(ingot_pool_any_kernel);
   s.operands = {ctx.input(0), ctx.output(0), ctx.output(1)};
   s.params = params_of(p);
-  s.structure = kPoolAnyStructure;
   s.units = p.out[2] == 0 ? 0 : p.batch * p.channels * p.out[0] * p.out[1];
   s.grain = grain_for(p.out[2] * product_of(w.kernel) * bits(ctx.in(0).dtype) / 8);
 }

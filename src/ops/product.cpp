@@ -95,6 +95,8 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   g.a_digits = p.a_digits;
   g.b_block = p.b_block;
   g.b_zero = p.b_zero;
+  g.few_rows = kernel::gemm_few_rows(p.b_type, m);
+  g.tile_rows = kernel::tallest_tile(m, kernel::tile_rows(ctx.target.lanes, g.panel));
   g.k_slice = kernel::gemm_k_slice(p.k);
   g.m_blocks = kernel::gemm_m_blocks(m);
   set_matrices(g, p, batch, m);
@@ -106,10 +108,10 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   s.operands = {p.a.operand, p.b.operand, out};
   for (const DenseOperand& e : extras) s.operands.push_back(e.operand);
   s.params = params_of(g);
-  s.structure = offsetof(GemmParams, k_slice) / sizeof(int64_t);
   s.units = kernel::gemm_units(g);
   s.scratch = kernel::gemm_scratch_bytes(g);
   if (!expr.results.empty()) s.expr = std::make_shared<Expr>(expr);
+  s.sizes = kernel::kGemmSizes;
   s.specialise = m * p.n * p.k >= 4096;
 }
 
@@ -120,7 +122,6 @@ void emit_matmul_any(LowerContext& ctx, const Product& p, const Batch& batch, in
   Step& s = ctx.step(ingot_matmul_any_kernel);
   s.operands = {p.a.operand, p.b.operand, out};
   s.params = params_of(g);
-  s.structure = 1;
   s.units = p.n == 0 ? 0 : m * g.batch[0] * g.batch[1] * g.batch[2];
   s.grain = grain_for(p.n * p.k * bits(p.dtype) / 8);
 }

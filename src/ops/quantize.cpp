@@ -154,7 +154,6 @@ void emit_generic(LowerContext& ctx, const Kernel& kernel, DType precision) {
   Step& s = ctx.step(kernel);
   s.operands = {ctx.input(0), ctx.input(1), ctx.input(2), ctx.output(0)};
   s.params = params_of(p);
-  s.structure = 5;
   s.units = (p.count + kQuantizeChunk - 1) / kQuantizeChunk;
 }
 

@@ -201,7 +201,7 @@ void emit_with_epilogue(LowerContext& ctx, const Kernel& kernel, Params p, const
 void emit_gemm(LowerContext& ctx, GemmI8Params p, Operand a, Operand b, const Result& r) {
   complete(p, ctx.target);
   Step s;
-  s.structure = offsetof(GemmI8Params, row_groups) / sizeof(int64_t);
+  s.sizes = kernel::kGemmI8Sizes;
   s.units = kernel::i8_units(p);
   s.scratch = kernel::i8_scratch_bytes(p);
   s.specialise = p.m * p.n * p.run_bytes >= 4096;
@@ -361,7 +361,6 @@ Operand padded(LowerContext& ctx, Operand x, std::vector<int64_t>& dims, const W
   Step& s = ctx.step(ingot_pad_kernel);
   s.operands = {x, ctx.input(kAZero), out};
   s.params = params_of(p);
-  s.structure = 3;
   s.units = product_of(to, 0, to.size() - 2);
   s.grain = grain_for(to[to.size() - 2] * to.back());
   dims = to;
@@ -478,7 +477,7 @@ void emit_depthwise(LowerContext& ctx, const Result& r, int64_t x_zero) {
   std::copy(std::begin(i.step), std::end(i.step), p.step);
   std::copy(std::begin(i.tap), std::end(i.tap), p.tap);
   Step s;
-  s.structure = 2;
+  s.sizes = kernel::kDepthwiseI8Sizes;
   s.units = p.batch * p.out[0] * p.out[1];
   s.grain = grain_for(p.out[2] * p.channels * product_of(i.window.kernel));
   s.specialise = true;

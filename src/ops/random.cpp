@@ -72,7 +72,6 @@ void lower_random(LowerContext& ctx) {
   Step& s = ctx.step(ingot_random_kernel);
   s.operands = {key, p.kind == kRandomBernoulli ? ctx.input(0) : Operand{}, ctx.output(0)};
   s.params = params_of(p);
-  s.structure = 3;
   s.units = chunks(p.count);
 }
 
@@ -94,7 +93,6 @@ void lower_multinomial(LowerContext& ctx) {
   Step& s = ctx.step(ingot_multinomial_kernel);
   s.operands = {key, ctx.input(0), ctx.output(0)};
   s.params = params_of(p);
-  s.structure = 2;
   s.units = in[0];
   s.scratch = 8 * p.classes;
 }
@@ -126,7 +124,6 @@ void lower_dropout(LowerContext& ctx) {
   Step& s = ctx.step(ingot_dropout_kernel);
   s.operands = {key, ctx.input(0), ctx.input(1), ctx.input(2), y, ctx.output(1)};
   s.params = params_of(p);
-  s.structure = 2;
   s.units = key.kind == Operand::kNull ? 1 : chunks(count);
 }
 

@@ -224,7 +224,6 @@ void lower(LowerContext& ctx) {
                 ctx.output(1),
                 ctx.output(2)};
   s.params = params_of(p);
-  s.structure = kRecurrentStructure;
   s.units = p.batch == 0 ? 0 : dirs * recurrent_tiles(p, ctx.target.lanes);
   s.scratch = recurrent_scratch(p) * bits(x.dtype) / 8;
 }

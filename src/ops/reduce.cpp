@@ -194,7 +194,7 @@ void emit_ewise_reduce(LowerContext& ctx, const Reduction& r, const std::vector<
   p.space.strides[used.size()][last] = p.space.inner_kind[used.size()] = 1;  // values of a row are dense in scratch
   p.count = results ? elements / results : 0;
   s.params = params_of(p);
-  s.structure = kEwiseReduceStructure;
+  s.sizes = kEwiseReduceSizes;
   const int64_t width = p.space.dims[last];
   s.units =
       p.inner_kept && width ? results / width * ((width + kEwiseReduceColumns - 1) / kEwiseReduceColumns) : results;
@@ -272,7 +272,6 @@ void emit_reduce(LowerContext& ctx, Operand in, const std::vector<int64_t>& dims
   Step& s = ctx.step(ingot_reduce_kernel);
   s.operands = {in, out};
   s.params = params_of(p);
-  s.structure = kReduceStructure;
   int64_t outer = 1;
   for (int64_t d = 0; d < p.kept_rank - p.inner_kept; d++) outer *= p.kept_dims[d];
   const int64_t width = p.inner_kept ? p.kept_dims[p.kept_rank - 1] : 1;

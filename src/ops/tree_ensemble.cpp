@@ -44,7 +44,6 @@ void lower(LowerContext& ctx) {
   for (size_t i = 0; i <= kBase; i++) s.operands.push_back(ctx.input(i));
   s.operands.push_back(ctx.output(0));
   s.params = params_of(p);
-  s.structure = 3;
   s.units = (p.rows + kTreeBlock - 1) / kTreeBlock;
   s.scratch = 8 * tree_scratch_doubles(p.features, p.targets);
 }

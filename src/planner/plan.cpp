@@ -9,14 +9,6 @@
 namespace ingot {
 namespace {
 
-bool fits(const SpecialisedKernel& k, const Step& s, const std::string& expr) {
-  if (k.kernel != s.kernel->name || k.expr != expr || k.structure != s.structure || k.params.size() != s.params.size())
-    return false;
-  for (size_t i = 0; i < s.params.size(); i++)
-    if ((i < s.structure || k.known[i]) && k.params[i] != s.params[i]) return false;
-  return true;
-}
-
 // The elements as bytes of the tensor's type, for kernels that read what shapes alone decided.
 ConstantPtr materialise(const TensorInfo& info) {
   std::byte* data = nullptr;
@@ -208,16 +200,22 @@ class Placement {
   size_t next_temporary_ = 0;
 };
 
-void bind_kernel(PlannedStep& p, const std::vector<SpecialisedKernel>& kernels, const Target& target) {
-  const std::string expr = kernel_expr(p.step.expr.get());
-  for (const SpecialisedKernel& k : kernels)
-    if (fits(k, p.step, expr)) {
-      p.function = k.function;
-      p.specialised = true;
-      return;
-    }
-  p.function = native(*p.step.kernel, target);
-  if (p.step.expr) {
+// Specialised code for the steps that want it, and for those that have none yet what the native build needs.
+void bind_kernels(Plan& plan, KernelSource* source, const Target& target) {
+  std::vector<const Step*> wanted;
+  std::vector<PlannedStep*> steps;
+  for (PlannedStep& p : plan.steps) {
+    p.native = native(*p.step.kernel, target);
+    if (!source || !is_specialised(p.step)) continue;
+    wanted.push_back(&p.step);
+    steps.push_back(&p);
+  }
+  if (source) {
+    const std::vector<KernelSlot*> slots = source->find(wanted);
+    for (size_t i = 0; i < slots.size(); i++) steps[i]->specialised = slots[i];
+  }
+  for (PlannedStep& p : plan.steps) {
+    if (!p.step.expr || (p.specialised && p.specialised->function.load())) continue;
     p.program = make_program(*p.step.expr, target);
     p.step.scratch = std::max(p.step.scratch, program_scratch_bytes(*p.program));
   }
@@ -226,16 +224,13 @@ void bind_kernel(PlannedStep& p, const std::vector<SpecialisedKernel>& kernels, 
 }  // namespace
 
 Plan make_plan(const Graph& g, const std::vector<std::vector<int64_t>>& input_dims,
-               const std::vector<TensorId>& targets, const std::vector<SpecialisedKernel>& kernels,
-               const KnownValues& known) {
+               const std::vector<TensorId>& targets, KernelSource* kernels, const KnownValues& known) {
   Plan plan;
   plan.targets = targets;
   Lowered low = lower_graph(g, input_dims, targets, known);
   Placement(g, low, plan).run();
-  for (PlannedStep& p : plan.steps) {
-    bind_kernel(p, kernels, target_of(g));
-    plan.scratch_bytes = std::max(plan.scratch_bytes, p.step.scratch);
-  }
+  bind_kernels(plan, kernels, target_of(g));
+  for (const PlannedStep& p : plan.steps) plan.scratch_bytes = std::max(plan.scratch_bytes, p.step.scratch);
   plan.infos = std::move(low.infos);
   return plan;
 }

@@ -29,9 +29,9 @@ inline KernelFn native(const Kernel& kernel, const Target& target) {
 struct PlannedStep {
   Step step;
   int node = 0;
-  KernelFn function = nullptr;
-  bool specialised = false;
-  std::shared_ptr<const ExprProgram> program;
+  KernelFn native = nullptr;
+  KernelSlot* specialised = nullptr;           // may be null, or still be empty
+  std::shared_ptr<const ExprProgram> program;  // for the native build; null if the specialised code was there before
   std::vector<Location> operands;
 };
 
@@ -60,7 +60,7 @@ struct DataNeeded {
   TensorId tensor;
 };
 
-// The step list for these input shapes, before memory: what codegen looks at to know which kernels to specialise.
+// The step list for these input shapes, before memory: enough to know which kernels to specialise.
 struct Lowered {
   std::vector<TensorInfo> infos;
   std::vector<Step> steps;
@@ -75,7 +75,7 @@ Lowered lower_graph(const Graph&, const std::vector<std::vector<int64_t>>& input
                     const std::vector<TensorId>& targets, const KnownValues& known = {});
 
 Plan make_plan(const Graph&, const std::vector<std::vector<int64_t>>& input_dims, const std::vector<TensorId>& targets,
-               const std::vector<SpecialisedKernel>& kernels, const KnownValues& known = {});
+               KernelSource* kernels, const KnownValues& known = {});  // kernels: may be null
 
 // Byte offsets for buffers with the given sizes and lifetimes [first, last], so that overlapping lifetimes never share
 // memory; greedy by size. Returns the total.

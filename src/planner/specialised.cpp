@@ -1,84 +1,88 @@
 #include "planner/specialised.h"
 
+#include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <sstream>
 
 #include "base/error.h"
 
 namespace ingot {
 
-std::string kernel_expr(const Expr* e) {
-  if (!e) return "";
-  std::string out = e->str() + " :";
-  for (DType t : e->input_types) out += " " + std::string(name(t));
-  out += " ->";
-  for (DType t : e->result_types) out += " " + std::string(name(t));
-  return out;
+std::vector<bool> constant_params(const Step& s) {
+  std::vector<bool> constant(s.params.size(), true);
+  for (const SizeField& f : s.sizes)
+    for (auto i = static_cast<size_t>(f.first); i < static_cast<size_t>(f.first + f.count); i++)
+      constant[i] = s.params[i] <= f.small;
+  return constant;
 }
 
-std::string write_kernels(const std::vector<SpecialisedKernel>& kernels) {
-  std::string out;
-  for (const auto& k : kernels) {
-    out += k.kernel + " " + std::to_string(k.structure) + " ";
-    for (size_t i = 0; i < k.params.size(); i++)
-      out += (i ? "," : "") + (k.known[i] ? std::to_string(k.params[i]) : "?");
-    out += " " + k.expr + "\n";
+std::string kernel_key(const Step& s) {
+  const std::vector<bool> constant = constant_params(s);
+  size_t count = constant.size();
+  while (count > 0 && !constant[count - 1]) count--;
+  std::string out = s.kernel->name;
+  for (size_t i = 0; i < count; i++) {
+    out += i ? ',' : ' ';
+    char digits[24] = "?";
+    char* end = constant[i] ? std::to_chars(digits, digits + sizeof digits, s.params[i]).ptr : digits + 1;
+    out.append(digits, end);
   }
+  if (!s.expr) return out;
+  out += " " + s.expr->str() + " :";
+  for (DType t : s.expr->input_types) (out += ' ') += name(t);
+  out += " ->";
+  for (DType t : s.expr->result_types) (out += ' ') += name(t);
   return out;
 }
 
-std::vector<SpecialisedKernel> read_kernels(const std::string& text, const KernelFn* functions) {
-  std::vector<SpecialisedKernel> out;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream fields(line);
-    SpecialisedKernel k;
-    std::string params;
-    fields >> k.kernel >> k.structure >> params;
-    std::getline(fields >> std::ws, k.expr);
-    std::istringstream list(params);
-    for (std::string p; std::getline(list, p, ',');) {
-      k.known.push_back(p != "?");
-      int64_t value = 0;
-      if (p != "?") std::from_chars(p.data(), p.data() + p.size(), value);
-      k.params.push_back(value);
-    }
-    k.function = functions[out.size()];
-    out.push_back(std::move(k));
+KernelList::KernelList(const std::string& keys, const KernelFn* functions) {
+  std::istringstream lines(keys);
+  for (std::string key; std::getline(lines, key); functions++) slots_[key].function = *functions;
+}
+
+std::vector<KernelSlot*> KernelList::find(const std::vector<const Step*>& steps) {
+  std::vector<KernelSlot*> out;
+  for (const Step* s : steps) {
+    const auto it = slots_.find(kernel_key(*s));
+    out.push_back(it == slots_.end() ? nullptr : &it->second);
   }
   return out;
 }
 
 std::string write_targets(const std::vector<TargetKernels>& targets) {
   std::string out;
-  for (const TargetKernels& t : targets)
-    out += fmt::format("target {} {}\n{}", t.target->name, t.kernels.size(), write_kernels(t.kernels));
+  for (const TargetKernels& t : targets) {
+    out += fmt::format("target {} {}\n", t.target->name, t.keys.size());
+    for (const std::string& key : t.keys) out += key + "\n";
+  }
   return out;
 }
 
-TargetKernels choose_target(const std::string& text, const KernelFn* functions) {
+ChosenTarget choose_target(const std::string& text, const KernelFn* functions) {
   std::istringstream lines(text);
-  TargetKernels best{nullptr, {}};
-  std::string names;
+  const Target* best = nullptr;
+  const KernelFn* best_functions = nullptr;
+  std::string names, best_keys;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
-    std::string word, name;
+    std::string word, name, keys;
     size_t count = 0;
     fields >> word >> name >> count;
-    std::string kernels;
-    for (size_t i = 0; i < count && std::getline(lines, line); i++) kernels += line + "\n";
+    for (size_t i = 0; i < count && std::getline(lines, line); i++) keys += line + "\n";
     const Target* target = target_named(name);
     names += (names.empty() ? "" : ", ") + name;
-    if (target && runs_here(*target) && (!best.target || target > best.target))
-      best = {target, read_kernels(kernels, functions)};
+    if (target && runs_here(*target) && (!best || target > best)) {
+      best = target;
+      best_keys = std::move(keys);
+      best_functions = functions;
+    }
     functions += count;
   }
-  if (!best.target)
+  if (!best)
     throw Error(ErrorKind::Unsupported,
                 fmt::format("this library was compiled for {}, which this CPU does not run", names),
                 fmt::format("compile it with --march {}, or with several targets", cpu_target().name));
-  return best;
+  return {best, std::make_shared<KernelList>(best_keys, best_functions)};
 }
 
 }  // namespace ingot

@@ -72,6 +72,7 @@ std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOpt
       self->graph_ = prepare_model(path, options, &self->report_);
       if (!std::filesystem::is_directory(path))
         self->again_ = [path](const CompileOptions& other) { return prepare_model(path, other); };
+      if (options.wait) self->session();
     }
   }
   self->read_ports();

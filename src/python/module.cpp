@@ -68,8 +68,8 @@ nb::object shape_of(const Port& port) {
 
 std::unique_ptr<PyGraph> open(nb::handle path, std::map<std::string, bool> patterns, int opt_level,
                               const std::string& march, int threads, std::map<std::string, std::vector<int64_t>> shapes,
-                              bool allow_library, bool independent_dims) {
-  auto [options, session] = read_options(std::move(patterns), opt_level, march, threads, std::move(shapes));
+                              bool wait, bool allow_library, bool independent_dims) {
+  auto [options, session] = read_options(std::move(patterns), opt_level, march, threads, std::move(shapes), wait);
   options.independent_dims = independent_dims;
   return PyGraph::open(file_path(path), options, session, allow_library);
 }
@@ -170,12 +170,12 @@ NB_MODULE(_ingot, m) {
       .def("__repr__", &PyGraph::repr);
 
   m.def(
-      "open_model", &open, "path"_a, "patterns"_a, "opt_level"_a, "march"_a, "threads"_a, "shapes"_a, "allow_library"_a,
-      "independent_dims"_a = false,
+      "open_model", &open, "path"_a, "patterns"_a, "opt_level"_a, "march"_a, "threads"_a, "shapes"_a, "wait"_a,
+      "allow_library"_a, "independent_dims"_a = false,
       nb::sig(
           "def open_model(path: str | os.PathLike[str], patterns: collections.abc.Mapping[str, bool], opt_level: int, "
           "march: str, threads: int, shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]], "
-          "allow_library: bool, independent_dims: bool = False) -> Graph"));
+          "wait: bool, allow_library: bool, independent_dims: bool = False) -> Graph"));
   add_builder(m);
   add_quantizer(m);
   add_cache(m);

@@ -9,7 +9,7 @@ namespace nb = nanobind;
 
 std::pair<CompileOptions, SessionOptions> read_options(std::map<std::string, bool> patterns, int opt_level,
                                                        const std::string& march, int threads,
-                                                       std::map<std::string, std::vector<int64_t>> shapes) {
+                                                       std::map<std::string, std::vector<int64_t>> shapes, bool wait) {
   if (opt_level < 0 || opt_level > 3) invalid_input("opt_level is 0 to 3, not {}", opt_level);
   if (threads < 0) invalid_input("threads is a count, or 0 for what the process may use, not {}", threads);
   CompileOptions options;
@@ -17,6 +17,7 @@ std::pair<CompileOptions, SessionOptions> read_options(std::map<std::string, boo
   options.opt_level = opt_level;
   options.march = march;
   options.shapes = std::move(shapes);
+  options.wait = wait;
   SessionOptions session;
   session.threads = threads;
   return {options, session};

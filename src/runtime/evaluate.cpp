@@ -45,7 +45,7 @@ bool evaluate(const Graph& g, const Node& node, std::vector<ConstantPtr>& result
   std::vector<ConstantPtr> made;
   SessionOptions options;
   options.threads = 1;
-  Session session(alone, {}, options);
+  Session session(alone, nullptr, options);
   session.run({}, [&](size_t, DType dtype, const std::vector<int64_t>& dims) -> void* {
     std::byte* data = nullptr;
     made.push_back(make_constant(dtype, dims, &data));

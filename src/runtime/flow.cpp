@@ -57,6 +57,13 @@ void Flow::find_last_reads() {
     }
 }
 
+void Flow::prepare() {
+  for (const RunPart& p : parts_) {
+    if (p.region) p.region->prepare();
+    for (const auto& [attr, body] : p.bodies) body->prepare();
+  }
+}
+
 int64_t Flow::arena_bytes() const {
   int64_t total = 0;
   for (const RunPart& p : parts_) {

@@ -23,6 +23,7 @@ class Flow {
   Region* whole() const;
   // Strings are the pool's numbers.
   std::vector<Value> run(std::vector<Value> inputs, StringPool&);
+  void prepare();  // as Session::prepare
   int64_t arena_bytes() const;
 
  private:

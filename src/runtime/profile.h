@@ -15,7 +15,7 @@ class Profile {
   ~Profile();  // writes the file; a profile that cannot be written is reported on stderr, never thrown
 
   static int64_t now();  // nanoseconds, monotonic
-  void add(const Graph&, const Plan&, const PlannedStep&, int64_t start, int64_t end);
+  void add(const Graph&, const Plan&, const PlannedStep&, bool specialised, int64_t start, int64_t end);
 
  private:
   std::string path_;

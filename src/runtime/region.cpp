@@ -115,6 +115,7 @@ struct Entry {
 
 struct StepCall {
   const PlannedStep* step;
+  KernelFn function;
   void* const* operands;
   std::byte* scratch;
   int64_t scratch_stride;
@@ -130,7 +131,7 @@ void run_range(void* context, const PieceOfWork& piece) {
                   piece.end,
                   c->scratch + piece.worker * c->scratch_stride,
                   piece.done};
-  if (KernelStatus s = c->step->function(&call); s != kOk) c->status.store(s, std::memory_order_relaxed);
+  if (KernelStatus s = c->function(&call); s != kOk) c->status.store(s, std::memory_order_relaxed);
 }
 
 const char* status_text(int32_t s) {
@@ -206,7 +207,8 @@ struct Region::Impl {
 
   void resolve(Entry& e, const InputDims& dims, const KnownValues& known, const std::vector<TensorId>& targets) {
     try {
-      e.ready = std::make_shared<Ready>(make_plan(*graph, dims, targets, *options.kernels, known), options.threads);
+      e.ready =
+          std::make_shared<Ready>(make_plan(*graph, dims, targets, options.kernels.get(), known), options.threads);
     } catch (const DataNeeded& d) {
       e.needed = d.tensor;
     }
@@ -214,10 +216,19 @@ struct Region::Impl {
     const auto& in = graph->inputs;
     while (!e.ready && !e.finder && std::find(in.begin(), in.end(), e.needed) == in.end()) try {
         e.finder =
-            std::make_shared<Ready>(make_plan(*graph, dims, {e.needed}, *options.kernels, known), options.threads);
+            std::make_shared<Ready>(make_plan(*graph, dims, {e.needed}, options.kernels.get(), known), options.threads);
       } catch (const DataNeeded& before) {
         e.needed = before.tensor;
       }
+  }
+
+  std::shared_ptr<Entry> new_entry(const InputDims& dims) {
+    auto e = std::make_shared<Entry>();
+    resolve(*e, dims, {}, graph->outputs);
+    std::lock_guard lock(mutex);
+    cache.emplace_front(dims, e);
+    while (cache.size() > options.plans) cache.pop_back();
+    return e;
   }
 
   // The plan for these inputs; where shapes depend on data, finds the data first. `by_shape`: they do not.
@@ -230,11 +241,7 @@ struct Region::Impl {
     if (!e) {
       check_inputs(*graph, inputs);
       for (const auto& i : inputs) dims.push_back(i.dims);
-      e = std::make_shared<Entry>();
-      resolve(*e, dims, {}, graph->outputs);
-      std::lock_guard lock(mutex);
-      cache.emplace_front(dims, e);
-      while (cache.size() > options.plans) cache.pop_back();
+      e = new_entry(dims);
     }
     KnownValues known;
     by_shape = e->ready != nullptr;
@@ -294,7 +301,9 @@ struct Region::Impl {
       }
     };
     for (const auto& x : r.external) c.pointers[x.slot] = address(x.location);
-    for (size_t s = 0; s < r.plan.steps.size(); s++) run_step(r, s, c);
+    bool missed = false;
+    for (size_t s = 0; s < r.plan.steps.size(); s++) run_step(r, s, c, missed);
+    if (missed) options.kernels->missed();
     for (const Copy& copy : r.plan.copies)
       std::memcpy(outputs[static_cast<size_t>(copy.output)], address(copy.from), static_cast<size_t>(copy.bytes));
   }
@@ -308,15 +317,23 @@ struct Region::Impl {
     execute(r, c, inputs, outputs);
   }
 
-  void run_step(Ready& r, size_t s, Context& c) {
+  void run_step(Ready& r, size_t s, Context& c, bool& missed) {
     const PlannedStep& p = r.plan.steps[s];
-    StepCall call{&p, c.pointers.data() + r.first[s], c.scratch.get(), c.scratch_stride, {kOk}};
-    const int64_t start = options.profile ? Profile::now() : 0;
+    // One choice for all threads of the step; specialised code may come while it runs.
+    const KernelFn specialised = p.specialised ? p.specialised->function.load(std::memory_order_acquire) : nullptr;
+    const bool misses = p.specialised && !specialised, timed = misses || options.profile;
+    StepCall call{
+        &p,   specialised ? specialised : p.native, c.pointers.data() + r.first[s], c.scratch.get(), c.scratch_stride,
+        {kOk}};
+    const int64_t start = timed ? Profile::now() : 0;
     if (options.threads == 1 || p.step.units <= p.step.grain)
       run_range(&call, {0, p.step.units, 0, 0});
     else
       parallel_for(p.step.units, p.step.grain, options.threads, run_range, &call);
-    if (options.profile) options.profile->add(*graph, r.plan, p, start, Profile::now());
+    const int64_t end = timed ? Profile::now() : 0;
+    if (misses) p.specialised->native_ns.fetch_add(end - start, std::memory_order_relaxed);
+    missed |= misses;
+    if (options.profile) options.profile->add(*graph, r.plan, p, specialised != nullptr, start, end);
     if (int32_t status = call.status.load(std::memory_order_relaxed); status != kOk)
       invalid_input("{}: {}", graph->nodes[static_cast<size_t>(p.node)].label(), status_text(status));
   }
@@ -328,6 +345,20 @@ Region::Region(std::shared_ptr<const Graph> graph, const RegionOptions& options)
 }
 
 Region::~Region() = default;
+
+void Region::prepare() {
+  Impl& m = *impl_;
+  InputDims dims;
+  for (TensorId t : m.graph->inputs) {
+    const TensorInfo& info = m.graph->info(t);
+    if (!info.shape || !is_const(*info.shape)) return;
+    dims.push_back(numbers(*info.shape));
+  }
+  try {
+    m.new_entry(dims);
+  } catch (const Error&) {  // the run will say so
+  }
+}
 
 int64_t Region::arena_bytes() const { return impl_->arena.load(); }
 

@@ -14,7 +14,7 @@
 namespace ingot {
 
 struct RegionOptions {
-  std::shared_ptr<const std::vector<SpecialisedKernel>> kernels;
+  std::shared_ptr<KernelSource> kernels;  // may be null: all native
   int threads = 1;
   size_t plans = 16;  // kept
   std::shared_ptr<Profile> profile;
@@ -30,6 +30,7 @@ class Region {
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate);
   // The same with a memo, which the first run makes. Shapes that stay the same are then not looked up again.
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate, MemoPtr&);
+  void prepare();  // plans, if all input shapes are known
   int64_t arena_bytes() const;
 
  private:

@@ -126,14 +126,14 @@ struct Session::Impl {
   }
 };
 
-Session::Session(std::shared_ptr<const Graph> graph, std::vector<SpecialisedKernel> kernels,
+Session::Session(std::shared_ptr<const Graph> graph, std::shared_ptr<KernelSource> kernels,
                  const SessionOptions& options)
     : impl_(std::make_unique<Impl>()) {
   impl_->session_options = options;
   impl_->graph = intern_constants(graph, impl_->constants);
   impl_->plain = has_plain_ports(*graph);
   RegionOptions& o = impl_->options;
-  o.kernels = std::make_shared<const std::vector<SpecialisedKernel>>(std::move(kernels));
+  o.kernels = std::move(kernels);
   o.threads = default_threads(options.threads).threads;
   o.plans = static_cast<size_t>(std::max(1, options.plan_cache));
   std::string profile = options.profile;
@@ -146,6 +146,7 @@ Session::~Session() = default;
 
 const Graph& Session::graph() const { return *impl_->graph; }
 int Session::threads() const { return impl_->options.threads; }
+void Session::prepare() { impl_->flow->prepare(); }
 int64_t Session::arena_bytes() const { return impl_->flow->arena_bytes(); }
 
 void Session::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate) {

@@ -1,6 +1,6 @@
 // A session runs a graph: its planned parts (runtime/region.h) and what stands between them (runtime/flow.h). It does
-// not know LLVM: specialised kernels come in as function pointers. The same class serves the process that compiled the
-// model and a model.so.
+// not know LLVM: a source of specialised kernels hands it function pointers. The same class serves the process that
+// compiled the model and a model.so.
 // Safe to call from many threads at once; results do not depend on the number of threads.
 #pragma once
 #include <functional>
@@ -38,7 +38,8 @@ using OutputAllocator = std::function<void*(size_t index, DType, const std::vect
 
 class Session {
  public:
-  Session(std::shared_ptr<const Graph> graph, std::vector<SpecialisedKernel> kernels, const SessionOptions&);
+  // kernels: where specialised code comes from; null: all kernels are native.
+  Session(std::shared_ptr<const Graph> graph, std::shared_ptr<KernelSource> kernels, const SessionOptions&);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -52,6 +53,9 @@ class Session {
   std::vector<Value> run(const std::vector<Value>& inputs);
   // Values of any tensors by name, also inside the graph, for debugging.
   std::vector<Value> run_for(const std::vector<Value>& inputs, const std::vector<std::string>& names);
+  // Plans what can be planned before the first run: the parts of the graph whose shapes are all known. Their kernels
+  // are asked for now.
+  void prepare();
   // Bytes of the arenas for the most recently used plans.
   int64_t arena_bytes() const;
 

@@ -104,6 +104,7 @@ void check_conv(ConvCase& t, Random& random) {
 void check_depthwise(ConvCase& t, Random& random) {
   std::vector<float> packed(t.w.size(), NAN);
   conv_pack_depthwise(packed.data(), t.w.data(), t.p);
+  conv_choose_depthwise(t.p, kLanes);
   run(t, ingot_conv_depthwise_f32, packed.data(), conv_depthwise_units(t.p), 0, random);
   compare(t);
 }
@@ -156,6 +157,7 @@ TEST(Conv, RandomShapes) {
     p.merge_width = groups == 1 && p.dilation[2] == 1 && random.coin();
     p.split = conv_segment_length(p) % 2 == 0 && random.coin() ? 2 : 1;
     p.chunk = random.in(1, 20), p.chunk_outer = random.coin(), p.pixel_blocks = random.in(1, 4);
+    p.tile_rows = tallest_tile(conv_pixels(p), tile_rows(kLanes, p.panel));
     check_conv(t, random);
     if (HasFatalFailure()) return;
   }

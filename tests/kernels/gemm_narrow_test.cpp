@@ -90,10 +90,12 @@ void check(const NarrowShape& s, unsigned seed = 1) {
 
   GemmParams p{};
   p.panel = packing.layout.panel, p.k_slice = gemm_k_slice(s.k), p.m_blocks = gemm_m_blocks(s.m);
+  p.tile_rows = tallest_tile(s.m, tile_rows(kLanes, p.panel));
   p.b_packed = 1, p.b_type = packing.layout.type, p.b_zeros = packing.layout.zeros, p.b_half = packing.layout.half,
   p.b_block = packing.layout.block;
   p.a_digits = s.a_digits, p.b_zero = packing.zero, p.m = s.m, p.n = s.n, p.k = s.k,
   p.batch[0] = p.batch[1] = p.batch[2] = 1;
+  p.few_rows = gemm_few_rows(p.b_type, p.m);
   p.a_row = s.a_transposed ? 1 : s.k, p.a_col = s.a_transposed ? s.m : 1, p.c_row = s.n;
   p.a_packing |= s.a_transposed;
   if (s.k_slice) p.k_slice = s.k_slice;

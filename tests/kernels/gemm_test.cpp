@@ -35,6 +35,7 @@ GemmCase make_case(const GemmShape& s, Random& random) {
   GemmParams& p = t.p;
   p.panel = s.panel, p.b_packed = s.b_packed, p.a_packing = s.a_packing || s.a_transposed;
   p.k_slice = s.k_slice ? s.k_slice : gemm_k_slice(s.k), p.m_blocks = s.m_blocks ? s.m_blocks : gemm_m_blocks(s.m);
+  p.tile_rows = tallest_tile(s.m, tile_rows(kLanes, s.panel));
   p.m = s.m, p.n = s.n, p.k = s.k;
   int64_t pad_a = random.in(0, 3), pad_b = random.in(0, 3), pad_c = random.in(0, 3);
   p.a_row = s.a_transposed ? 1 : s.k + pad_a, p.a_col = s.a_transposed ? s.m + pad_a : 1;

@@ -152,6 +152,7 @@ def make_session(
             march=flags.march,
             threads=flags.threads,
             shapes={name: list(dims) for name, dims in shapes.items()},
+            wait=True,  # whoever calls torch.compile expects the first call to compile, and the others to be fast
         )
         if PRECISIONS[options.precision]:
             model = model.autocast(PRECISIONS[options.precision])

@@ -1,0 +1,327 @@
+#include "compiler/kernel_store.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <set>
+#include <thread>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "compiler/kernel_library.h"
+
+namespace ingot {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+// Linking takes milliseconds, so kernels are handed over in groups: those that were ready within this time.
+constexpr auto kHandOver = std::chrono::milliseconds(100);
+constexpr int kNice = 19;
+
+// A kernel that some session asked for. It stays for the life of the process, as its code does.
+struct Wanted {
+  explicit Wanted(KernelRequest r) : request(std::move(r)) {}
+  const KernelRequest request;
+  KernelSlot slot;
+  std::string object;           // compiled, while a library is still to be made of it
+  std::set<const void*> users;  // sessions that wait for it
+  bool failed = false;          // its steps stay native
+
+  bool open() const { return !slot.function.load() && !failed; }
+};
+
+// The kernels that a plan lacked: one library in the disk cache.
+struct Batch {
+  std::vector<Wanted*> kernels;
+  Cache cache;
+};
+
+Requests requests_of(const std::vector<Wanted*>& kernels) {
+  Requests out;
+  for (const Wanted* w : kernels) out.push_back(&w->request);
+  return out;
+}
+
+void hand_over(const std::vector<Wanted*>& kernels, const std::string& library) {
+  const KernelFn* functions = load_kernels(library);
+  for (size_t i = 0; i < kernels.size(); i++) kernels[i]->slot.function.store(functions[i], std::memory_order_release);
+}
+
+// All kernels of this process, and the thread that compiles them. It is never destroyed: the thread may outlive all but
+// the process.
+class KernelStore {
+ public:
+  static KernelStore& get() {
+    static KernelStore* store = new KernelStore;
+    return *store;
+  }
+
+  // Slots for the requests, which are all different; what is missing is compiled, here if `wait`.
+  std::vector<KernelSlot*> want(std::vector<KernelRequest> requests, const Cache& cache, const void* user, bool wait) {
+    std::vector<Wanted*> all, missing;
+    {
+      std::lock_guard lock(mutex_);
+      for (KernelRequest& r : requests) {
+        std::unique_ptr<Wanted>& w = kernels_[r.symbol];
+        if (!w) w = std::make_unique<Wanted>(std::move(r));
+        all.push_back(w.get());
+        if (w->open()) missing.push_back(w.get());
+      }
+    }
+    if (!missing.empty() && !take_from_cache(missing, cache)) {
+      if (wait)
+        compile_now(missing, cache);
+      else
+        queue({missing, cache}, user);
+    }
+    std::vector<KernelSlot*> out;
+    for (Wanted* w : all) out.push_back(&w->slot);
+    return out;
+  }
+
+  // The session is gone: what only it waited for is not compiled.
+  void forget(const void* user) {
+    std::lock_guard lock(mutex_);
+    for (auto& [symbol, w] : kernels_) w->users.erase(user);
+    for (Batch& b : batches_) std::erase_if(b.kernels, [](const Wanted* w) { return w->users.empty(); });
+    std::erase_if(batches_, [](const Batch& b) { return b.kernels.empty(); });
+    if (current_ && current_->users.empty()) stop_current_ = true;
+  }
+
+  // There is a thread if there is work: after a fork it has to be started anew.
+  void keep_going() {
+    if (running_.load(std::memory_order_relaxed)) return;
+    std::lock_guard lock(mutex_);
+    if (next_kernel()) start();
+  }
+
+ private:
+  KernelStore() {
+    // A fork waits until no kernel is being compiled: the child could not use what another thread of LLVM had locked.
+    pthread_atfork(
+        [] {
+          get().busy_.lock();
+          get().mutex_.lock();
+        },
+        [] {
+          get().mutex_.unlock();
+          get().busy_.unlock();
+        },
+        [] {
+          KernelStore& s = get();
+          s.running_ = false;  // threads do not survive a fork
+          new (&s.work_) std::condition_variable;
+          s.mutex_.unlock();
+          s.busy_.unlock();
+        });
+  }
+
+  static bool take_from_cache(const std::vector<Wanted*>& kernels, const Cache& cache) {
+    const auto library = cache.read(kernel_set_key(requests_of(kernels)));
+    if (library) hand_over(kernels, *library);
+    return library.has_value();
+  }
+
+  // Of several processes that want the same kernels, one compiles them and the others wait.
+  static void compile_now(const std::vector<Wanted*>& kernels, const Cache& cache) {
+    const Requests requests = requests_of(kernels);
+    const std::string key = kernel_set_key(requests);
+    const Cache::Lock lock = cache.lock(key);
+    if (take_from_cache(kernels, cache)) return;
+    const std::string library = link_kernels(requests, kernel_objects(requests, cache));
+    cache.write(key, library);
+    hand_over(kernels, library);
+  }
+
+  void queue(Batch batch, const void* user) {
+    std::lock_guard lock(mutex_);
+    for (Wanted* w : batch.kernels) w->users.insert(user);
+    batches_.push_back(std::move(batch));
+    start();
+    work_.notify_one();
+  }
+
+  void start() {
+    if (running_ || ending_) return;
+    running_ = true;
+    thread_ = new std::thread([this] { work(); });
+    static std::once_flag once;
+    std::call_once(once, [] { std::atexit([] { get().end(); }); });
+  }
+
+  // The process ends: LLVM must not be at work while its globals are destroyed.
+  void end() {
+    {
+      std::lock_guard lock(mutex_);
+      ending_ = stop_current_ = true;
+      work_.notify_one();
+    }
+    if (running_) thread_->join();
+  }
+
+  // The one that has cost most, and the batch it is in. The mutex is held.
+  Wanted* next_kernel(const Batch** of = nullptr) const {
+    Wanted* best = nullptr;
+    for (const Batch& b : batches_)
+      for (Wanted* w : b.kernels) {
+        if (!w->open() || !w->object.empty() || w->users.empty()) continue;
+        if (best && best->slot.native_ns >= w->slot.native_ns) continue;
+        best = w;
+        if (of) *of = &b;
+      }
+    return best;
+  }
+
+  void work() {
+    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kNice);
+    pthread_setname_np(pthread_self(), "ingot-compiler");
+    while (true) {
+      {
+        std::unique_lock lock(mutex_);
+        work_.wait(lock, [&] { return ending_ || !batches_.empty(); });
+        if (ending_) return;
+      }
+      const std::lock_guard busy(busy_);
+      compile_next();
+      link_ready();
+      keep_libraries();
+    }
+  }
+
+  void compile_next() {
+    Wanted* w = nullptr;
+    Cache cache;
+    {
+      std::lock_guard lock(mutex_);
+      const Batch* batch = nullptr;
+      w = next_kernel(&batch);
+      if (!w || ending_) return;
+      cache = batch->cache;
+      current_ = w;
+      stop_current_ = false;
+    }
+    std::string object;
+    bool failed = false;
+    try {
+      object = kernel_object(w->request, cache, &stop_current_);
+    } catch (const Stopped&) {
+    } catch (...) {
+      failed = true;
+    }
+    std::lock_guard lock(mutex_);
+    w->object = std::move(object);
+    w->failed = failed;
+    current_ = nullptr;
+  }
+
+  // Makes code of the objects that are ready, if nothing else is to be compiled or the last time is long ago.
+  void link_ready() {
+    std::vector<Wanted*> ready;
+    std::vector<std::string> objects;
+    {
+      std::lock_guard lock(mutex_);
+      for (const Batch& b : batches_)
+        for (Wanted* w : b.kernels)
+          if (w->open() && !w->object.empty() && std::count(ready.begin(), ready.end(), w) == 0) ready.push_back(w);
+      if (ending_ || ready.empty() || (next_kernel() && Clock::now() - handed_over_ < kHandOver)) return;
+      for (Wanted* w : ready) objects.push_back(w->object);
+    }
+    try {
+      hand_over(ready, link_kernels(requests_of(ready), objects));
+    } catch (const Error&) {
+      for (Wanted* w : ready) w->failed = true;
+    }
+    handed_over_ = Clock::now();
+  }
+
+  // Batches that are complete become libraries in the cache.
+  void keep_libraries() {
+    std::vector<Batch> done;
+    {
+      std::lock_guard lock(mutex_);
+      if (ending_) return;
+      std::erase_if(batches_, [&](const Batch& b) {
+        if (std::any_of(b.kernels.begin(), b.kernels.end(), [](const Wanted* w) { return w->open(); })) return false;
+        done.push_back(b);
+        return true;
+      });
+    }
+    for (const Batch& b : done) {
+      std::vector<std::string> objects;
+      for (const Wanted* w : b.kernels) objects.push_back(w->object);
+      // What came by another way has left no object here: the next process links it once more.
+      const bool all = std::none_of(objects.begin(), objects.end(), [](const std::string& o) { return o.empty(); });
+      if (all && b.cache.enabled()) try {
+          b.cache.write(kernel_set_key(requests_of(b.kernels)), link_kernels(requests_of(b.kernels), objects));
+        } catch (const Error&) {  // it is only a cache
+        }
+    }
+    std::lock_guard lock(mutex_);
+    std::set<const Wanted*> needed;
+    for (const Batch& b : batches_) needed.insert(b.kernels.begin(), b.kernels.end());
+    for (const Batch& b : done)
+      for (Wanted* w : b.kernels)
+        if (!needed.contains(w)) w->object.clear();
+  }
+
+  std::mutex busy_;                                                   // held while the thread uses LLVM
+  std::mutex mutex_;                                                  // of all that follows
+  std::unordered_map<std::string, std::unique_ptr<Wanted>> kernels_;  // by symbol
+  std::vector<Batch> batches_;
+  std::condition_variable work_;
+  std::thread* thread_ = nullptr;
+  std::atomic<bool> running_{false};
+  bool ending_ = false;
+  const Wanted* current_ = nullptr;  // being compiled
+  std::atomic<bool> stop_current_{false};
+  Clock::time_point handed_over_;
+};
+
+class SessionKernels : public KernelSource {
+ public:
+  SessionKernels(const Target& target, const Cache& cache, bool wait) : target_(target), cache_(cache), wait_(wait) {}
+  ~SessionKernels() override { KernelStore::get().forget(this); }
+
+  std::vector<KernelSlot*> find(const std::vector<const Step*>& steps) override {
+    std::vector<std::string> keys;
+    for (const Step* s : steps) keys.push_back(kernel_key(*s));
+    std::lock_guard lock(mutex_);
+    std::vector<KernelRequest> fresh;
+    std::set<std::string> asked;
+    for (size_t i = 0; i < steps.size(); i++)
+      if (!slots_.contains(keys[i]) && asked.insert(keys[i]).second) fresh.emplace_back(*steps[i], target_);
+    if (!fresh.empty()) {
+      std::vector<std::string> names;
+      for (const KernelRequest& r : fresh) names.push_back(r.key);
+      const auto found = KernelStore::get().want(std::move(fresh), cache_, this, wait_);
+      for (size_t i = 0; i < found.size(); i++) slots_[names[i]] = found[i];
+    }
+    std::vector<KernelSlot*> out;
+    for (const std::string& key : keys) out.push_back(slots_.at(key));
+    return out;
+  }
+  void missed() override { KernelStore::get().keep_going(); }
+
+ private:
+  const Target& target_;
+  const Cache cache_;
+  const bool wait_;
+  std::mutex mutex_;
+  std::unordered_map<std::string, KernelSlot*> slots_;  // by key
+};
+
+}  // namespace
+
+std::shared_ptr<KernelSource> compiled_kernels(const Target& target, const Cache& cache, bool wait) {
+  return std::make_shared<SessionKernels>(target, cache, wait);
+}
+
+}  // namespace ingot
