@@ -120,11 +120,11 @@ INGOT_INLINE void conv_pack_depthwise(float* packed, const float* w, const ConvP
 inline constexpr int64_t kConvBlockBytes = 256 << 10, kConvChunk = 384;
 // Taps of a kernel row are merged where one tap alone would be a short segment: below so many channels, or where all
 // taps together are no longer than so many floats.
-inline constexpr int64_t kConvFewChannels = 16, kConvMergedLength = 64;
+inline constexpr int64_t kConvMergedChannels = 16, kConvMergedLength = 64;
 INGOT_INLINE void conv_choose(ConvParams& p, int64_t lanes) {
   p.panel = lanes == 16 ? best_panel(lanes, conv_group_out(p)) : 16;
   p.merge_width = p.groups == 1 && p.dilation[2] == 1 && p.kernel[2] > 1 &&
-                  (p.in_channels < kConvFewChannels || p.in_channels * p.kernel[2] <= kConvMergedLength);
+                  (p.in_channels < kConvMergedChannels || p.in_channels * p.kernel[2] <= kConvMergedLength);
   int64_t length = max_of(1, conv_segment_length(p));
   p.split = 1;
   while (length / p.split > kConvChunk && length % (p.split * 2) == 0) p.split *= 2;
