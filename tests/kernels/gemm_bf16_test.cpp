@@ -161,6 +161,24 @@ TEST(GemmBf16, ResultsInBf16) {
       for (int64_t n : {5, 48, 64, 100}) check({.m = m, .n = n, .k = 50, .form = form, .c_half = true});
 }
 
+// Also where the compiler knows how many: tails of constant shapes.
+template <int64_t Lanes>
+void check_partial_store() {
+  uint16_t to[kLanes + 1];
+  for (auto& x : to) x = 0xbeef;
+  VF value = VF(1.f);
+  asm volatile("" : "+m"(value));
+  store_partial(to, f32_to_bf16(value), Lanes);
+  for (int64_t i = 0; i <= kLanes; i++) EXPECT_EQ(to[i], i < Lanes ? to_bf16(1.f) : 0xbeef) << i << " of " << Lanes;
+}
+TEST(GemmBf16, PartialStoresWriteNothingElse) {
+  check_partial_store<0>();
+  check_partial_store<1>();
+  check_partial_store<2>();
+  check_partial_store<3>();
+  check_partial_store<kLanes>();
+}
+
 // 1 + 2^-8 has 9 bits: a product of two such is exact only if it is not rounded to bf16, nor the operands again.
 TEST(GemmBf16, ProductsAreExact) {
   for (Bf16Form form : kForms) {
