@@ -13,7 +13,8 @@ foreach(row ${rows})
 endforeach()
 # Kernels that need more than their build: chosen only for a target that has it.
 set(INGOT_MORE_v3 "gemm_i8_dot=-mavxvnni")
-set(INGOT_MORE_v4 "gemm_i8_dot=-mavx512vnni" "gemm_i8_tiles=-mavx512vnni -mamx-tile -mamx-int8")
+set(INGOT_MORE_v4 "gemm_i8_dot=-mavx512vnni" "gemm_i8_tiles=-mavx512vnni -mamx-tile -mamx-int8"
+    "gemm_bf16_dot=-mavx512bf16" "gemm_bf16_tiles=-mamx-tile -mamx-bf16")
 
 # Operators of expressions: a specialised kernel has them side by side, the interpreter one after the other. Products and
 # sums are contracted within one operator only, so that both round alike.

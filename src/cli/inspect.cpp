@@ -57,7 +57,9 @@ void print_json(const Model& model, const Options& o, int64_t arena) {
     json["operators"] = to_json(operators(*model.graph()));
     json["original_operators"] = to_json(count(model.original_ops()));
     json["fusions"] = to_json(matched_fusions(model.report()));
-    json["integer_products"] = to_json(integer_products(*model.graph(), model.compile_options()));
+    const ProductForms products = product_forms(*model.graph(), model.compile_options());
+    json["integer_products"] = to_json(products.integers);
+    json["bf16_products"] = to_json(products.bf16);
     json["weights_bytes"] = weight_bytes(*model.graph());
   }
   if (arena) json["arena_bytes"] = arena;
@@ -66,6 +68,12 @@ void print_json(const Model& model, const Options& o, int64_t arena) {
 
 void print_counts(const Counts& counts) {
   for (const auto& [name, n] : counts) fmt::print("  {:>5}  {}\n", n, name);
+}
+
+void print_section(const char* title, const Counts& counts) {
+  if (counts.empty()) return;
+  fmt::print("{}\n", bold(title, 1));
+  print_counts(counts);
 }
 
 void print_text(const Model& model, const Options& o, int64_t arena) {
@@ -82,14 +90,10 @@ void print_text(const Model& model, const Options& o, int64_t arena) {
                                       model.original_ops().size()),
                           out));
   print_counts(operators(graph));
-  if (const Counts matched = matched_fusions(model.report()); !matched.empty()) {
-    fmt::print("{}\n", bold("fusions", out));
-    print_counts(matched);
-  }
-  if (const Counts products = integer_products(graph, model.compile_options()); !products.empty()) {
-    fmt::print("{}\n", bold("products of integers", out));
-    print_counts(products);
-  }
+  print_section("fusions", matched_fusions(model.report()));
+  const ProductForms products = product_forms(graph, model.compile_options());
+  print_section("products of integers", products.integers);
+  print_section("products of bf16", products.bf16);
   fmt::print("{}\n", bold("memory", out));
   fmt::print("  weights  {}\n", human_bytes(weight_bytes(graph)));
   if (arena) fmt::print("  arena    {}\n", human_bytes(arena));

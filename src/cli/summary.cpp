@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/model.h"
+#include "ops/product.h"
 #include "ops/quantized_product.h"
 #include "planner/plan.h"
 
@@ -55,14 +56,28 @@ static const char* describe_form(const Node& n) {
   return "";
 }
 
-Counts integer_products(const Graph& graph, const CompileOptions& options) {
-  const auto is_product = [](const Node& n) { return n.op == "MatMulInteger" || n.op == "ConvInteger"; };
-  if (std::none_of(graph.nodes.begin(), graph.nodes.end(), is_product)) return {};
-  std::vector<std::string> names;
+// Of a product of bf16 by bf16.
+static const char* describe_bf16(const Node& n, const Target& target) {
+  const std::string form = n.get_string("packed_form", "");
+  if (form == name(kernel::kBf16Dot)) return "bf16 weights for vdpbf16ps";
+  if (form == name(kernel::kBf16Tiles)) return "bf16 weights for AMX";
+  return bf16_form(target) ? "bf16 operands, packed at run time" : "bf16 operands, widened to f32";
+}
+
+ProductForms product_forms(const Graph& graph, const CompileOptions& options) {
+  const auto is_integer = [](const Node& n) { return n.op == "MatMulInteger" || n.op == "ConvInteger"; };
+  const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(), is_integer) ||
+                   std::any_of(graph.tensors.begin(), graph.tensors.end(),
+                               [](const Tensor& t) { return t.info.dtype == DType::BF16; });
+  if (!any) return {};
+  std::vector<std::string> integers, bf16;
   const auto packed = packed_for(graph, options);
-  for (const Node& n : packed->nodes)
-    if (is_product(n)) names.push_back(describe_form(n));
-  return count(names);
+  for (const Node& n : packed->nodes) {
+    if (is_integer(n)) integers.push_back(describe_form(n));
+    if ((n.op == "MatMul" || n.op == "Gemm") && packed->info(n.inputs[0]).dtype == DType::BF16)
+      bf16.push_back(describe_bf16(n, target_of(*packed)));
+  }
+  return {count(integers), count(bf16)};
 }
 
 static double elements(const std::vector<int64_t>& dims) {

@@ -14,8 +14,11 @@ using Counts = std::vector<std::pair<std::string, int64_t>>;  // most frequent f
 Counts count(const std::vector<std::string>& names);
 Counts operators(const Graph&);
 Counts matched_fusions(const FusionReport&);
-// The kernels that products of integers take (kernels/gemm_i8.h).
-Counts integer_products(const Graph&, const CompileOptions&);
+// The forms that products of integers (kernels/gemm_i8.h) and of bf16 by bf16 (kernels/gemm_bf16.h) take.
+struct ProductForms {
+  Counts integers, bf16;
+};
+ProductForms product_forms(const Graph&, const CompileOptions&);
 // Multiply-adds of one run with inputs of these dims, in matrix products, convolutions and attention.
 struct MultiplyAdds {
   double floats = 0, bytes = 0;

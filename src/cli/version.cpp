@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "matcher/fusion.h"
 #include "ops/op.h"
+#include "ops/product.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {
@@ -30,17 +31,24 @@ const char* byte_products(const Target& t) {
   return t.adds_byte_products() ? "vpdpbusd" : "chained, pairs, rows";
 }
 
+// The same for bf16 by bf16 (kernels/gemm_bf16.h).
+const char* bf16_products(const Target& t) {
+  const auto form = bf16_form(t);
+  return !form ? "widened to f32" : *form == kernel::kBf16Tiles ? "AMX tiles" : "vdpbf16ps";
+}
+
 // The table of docs/targets.md.
 void print_targets() {
   fmt::print(
-      "| target | features beyond its build | build | floats in a vector | vector registers | 8-bit products |\n");
-  fmt::print("|---|---|---|---|---|---|\n");
+      "| target | features beyond its build | build | floats in a vector | vector registers | 8-bit products | bf16 "
+      "products |\n");
+  fmt::print("|---|---|---|---|---|---|---|\n");
   for (const Target& t : targets()) {
     std::string features;
     for (char c : t.features)
       if (c != '+') features += c == ',' ? std::string(", ") : std::string(1, c);
-    fmt::print("| `{}` | {} | `{}` | {} | {} | {} |\n", t.name, features, t.march, t.lanes, t.registers,
-               byte_products(t));
+    fmt::print("| `{}` | {} | `{}` | {} | {} | {} | {} |\n", t.name, features, t.march, t.lanes, t.registers,
+               byte_products(t), bf16_products(t));
   }
 }
 

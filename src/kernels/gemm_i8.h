@@ -32,6 +32,7 @@
 #include "kernels/integer.h"
 #include "kernels/pack.h"
 #include "kernels/sizes.h"
+#include "kernels/word_rows.h"
 
 namespace ingot::kernel {
 
@@ -191,11 +192,10 @@ INGOT_INLINE I8Scratch i8_scratch(const GemmI8Params& p) {
 
 // --- panels: the forms dot and tiles (kernels/gemm_i8_panels.h draws them) ---
 
-inline constexpr int64_t kI8TilePanel = 32;  // columns of a panel of kI8Tiles
 // K is padded with zeros to a multiple of so many bytes.
 INGOT_INLINE constexpr int64_t i8_depth_unit(int64_t form) { return form == kI8Tiles ? 64 : 4; }
 INGOT_INLINE constexpr int64_t i8_panel_columns(int64_t form, int64_t lanes, int64_t n) {
-  return form == kI8Tiles ? kI8TilePanel : best_panel(lanes, n);
+  return form == kI8Tiles ? kTilePanel : best_panel(lanes, n);
 }
 INGOT_INLINE constexpr int64_t i8_padded_depth(int64_t form, int64_t depth) {
   return div_up(depth, i8_depth_unit(form)) * i8_depth_unit(form);
@@ -205,25 +205,13 @@ INGOT_INLINE int64_t i8_padded_depth(const GemmI8Params& p) {
 }
 // Rows of A are read where they are only if they are u8 and each run is a multiple of i8_depth_unit.
 INGOT_INLINE bool i8_must_copy(const GemmI8Params& p) { return p.a_signed || p.run_bytes % i8_depth_unit(p.form) != 0; }
-// Bytes between copies of rows: not a multiple of 256, or they would share few cache sets.
-INGOT_INLINE int64_t i8_copy_stride(const GemmI8Params& p) {
-  const int64_t bytes = div_up(i8_padded_depth(p), 64) * 64;
-  return bytes % 256 == 0 ? bytes + 64 : bytes;
-}
-// Rows of a group: a multiple of 16; the last group may have fewer. Where all groups are equal, the number does not
-// depend on the group, so that code that is specialised for the sizes has a constant.
-INGOT_INLINE int64_t i8_group_rows(const GemmI8Params& p) { return div_up(div_up(p.m, p.row_groups), 16) * 16; }
-INGOT_INLINE int64_t i8_group_rows(const GemmI8Params& p, int64_t group) {
-  const int64_t rows = i8_group_rows(p);
-  if (p.row_groups == 1) return p.m;
-  return p.m % rows == 0 && p.m / rows == p.row_groups ? rows : max_of(0, min_of(rows, p.m - group * rows));
-}
+INGOT_INLINE int64_t i8_copy_stride(const GemmI8Params& p) { return copy_stride(i8_padded_depth(p)); }
 // Scratch, offsets in bytes: members of PanelCall (kernels/gemm_i8_panels.h).
 struct I8PanelScratch {
   int64_t at, row_sums, start, sums, copy, own_colsum, own_panel, total;
 };
 INGOT_INLINE I8PanelScratch i8_panel_scratch(const GemmI8Params& p) {
-  const int64_t rows = i8_group_rows(p);
+  const int64_t rows = group_rows(p.m, p.row_groups);
   I8PanelScratch s;
   s.at = 0;
   s.row_sums = s.at + rows * int64_t(sizeof(void*));

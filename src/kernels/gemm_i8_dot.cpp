@@ -3,42 +3,11 @@
 
 namespace ingot::kernel {
 
-template <int MR, int NV>
-INGOT_INLINE void dot_step(VI (&acc)[MR][NV], const uint8_t* const (&a)[MR], int64_t k, const int8_t* b) {
-  Bytes row[NV];
-  INGOT_UNROLL for (int j = 0; j < NV; j++) row[j] = load_as<Bytes>(b + j * int64_t(sizeof(Bytes)));
-  INGOT_UNROLL for (int i = 0; i < MR; i++) {
-    const Bytes word = __builtin_bit_cast(Bytes, VI(word_at(a[i] + k)));
-    INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] = add_products(acc[i][j], word, row[j]);
-  }
-  end_step(acc[MR - 1]);
-}
-
-// acc += a[:][0..bytes) * b; few accumulators are kept several times, to have enough independent chains.
-template <int MR, int NV>
-INGOT_INLINE void dot_run(VI (&acc)[MR][NV], const uint8_t* const (&a)[MR], const int8_t* b, int64_t bytes,
-                          Prefetch& prefetch) {
-  constexpr int chains = kAccumulators / (MR * NV), parts = chains >= 4 ? 4 : chains >= 2 ? 2 : 1, kWords = 4;
-  constexpr int64_t kRow = NV * int64_t(sizeof(Bytes));
-  VI part[parts][MR][NV];
-  INGOT_UNROLL for (int p = 0; p < parts; p++) INGOT_UNROLL for (int i = 0; i < MR; i++)
-      INGOT_UNROLL for (int j = 0; j < NV; j++) part[p][i][j] = p == 0 ? acc[i][j] : VI(0);
-  int64_t k = 0;
-  for (; k + 4 * kWords <= bytes; k += 4 * kWords, b += kWords * kRow) {
-    advance(prefetch);
-    INGOT_UNROLL for (int u = 0; u < kWords; u++) dot_step(part[u % parts], a, k + 4 * u, b + u * kRow);
-  }
-  for (; k < bytes; k += 4, b += kRow) dot_step(part[0], a, k, b);
-  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) {
-    acc[i][j] = part[0][i][j];
-    INGOT_UNROLL for (int p = 1; p < parts; p++) acc[i][j] += part[p][i][j];
-  }
-}
-
 template <int NR, int MR>
-INGOT_LATE void dot_tile(const PanelCall& x, const int8_t* b, int64_t row, Prefetch& prefetch) {
+INGOT_LATE void dot_tile(const PanelCall& x, const int8_t* words, int64_t row, Prefetch& prefetch) {
   constexpr int NV = NR / kLanes;
   const GemmI8Params& p = x.p;
+  const auto* b = reinterpret_cast<const uint8_t*>(words);
   VI acc[MR][NV];
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] =
       load(x.start + j * kLanes);

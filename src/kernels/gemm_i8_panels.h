@@ -1,24 +1,15 @@
 // Products of bytes whose columns lie in the lanes of vectors, or in tiles (kernels/gemm_i8.h: kI8Dot and kI8Tiles).
 //
 // Packed B. A column's bytes along K, all runs one after the other, are cut into words of 4; K is padded with zeros to
-// whole words, or to 16 words for tiles. B is i8; u8 less 128. A panel of NR columns:
-//
-//   [word][NR columns][4 bytes]          word 0                    word 1
-//                                 col 0  col 1  ... col NR-1 | col 0 ...
-//                                 k0-k3  k0-k3      k0-k3    | k4-k7
-//
-// one instruction multiplies a word of a row of A with the same word of 16 (or 8) columns. The matrix:
+// whole words, or to 16 words for tiles. B is i8; u8 less 128. kernels/word_panels.h draws a panel. The matrix:
 //
 //   I8Header | colsum: i32 of every column of every panel | panels
 //
 // A is u8; i8 plus 128. Rows are read where they are if they are u8 and each run is whole words (or whole tiles), and
 // are copied to scratch otherwise, their runs one after the other.
-//
-// Units: batch x row groups x panels, panels fastest. Loops of a call: group of rows, panel, tile of rows; the whole K
-// for each tile.
 #pragma once
 #include "kernels/gemm_i8.h"
-#include "kernels/microkernel.h"
+#include "kernels/word_panels.h"
 
 namespace ingot::kernel {
 
@@ -220,23 +211,16 @@ INGOT_INLINE PanelCall panel_call(const KernelCall* call, const GemmI8Params& p)
 template <class Run>
 INGOT_INLINE void each_group(const KernelCall* call, const GemmI8Params& p, const Run& run) {
   PanelCall x = panel_call(call, p);
-  const int64_t panels = div_up(p.n, p.panel);
-  int64_t taken = call->done > 0 ? (call->done - 1) / panels : -1;  // in scratch
-  for (int64_t unit = call->begin; unit < call->end;) {
-    const int64_t first = unit % panels, last = min_of(panels, first + call->end - unit), group = unit / panels;
-    const int64_t g = group % p.row_groups;
-    x.entry = group / p.row_groups;
-    const int64_t i2 = x.entry % p.batch[2], i1 = x.entry / p.batch[2] % p.batch[1],
-                  i0 = x.entry / (p.batch[2] * p.batch[1]);
-    x.a = static_cast<const uint8_t*>(call->operand[0]) + i0 * p.a_batch[0] + i1 * p.a_batch[1] + i2 * p.a_batch[2];
-    x.b = static_cast<const uint8_t*>(call->operand[1]) + i0 * p.b_batch[0] + i1 * p.b_batch[1] + i2 * p.b_batch[2];
-    x.first_row = g * i8_group_rows(p);
-    x.rows = i8_group_rows(p, g);
-    if (group != taken) take_group(x);
-    taken = group;
-    run(x, first, last);
-    unit += last - first;
-  }
+  for_groups(call, div_up(p.n, p.panel), p.row_groups,
+             [&](int64_t entry, int64_t group, bool fresh, int64_t first, int64_t last) INGOT_INLINED {
+               x.entry = entry;
+               x.a = static_cast<const uint8_t*>(call->operand[0]) + batch_offset(p.batch, p.a_batch, entry);
+               x.b = static_cast<const uint8_t*>(call->operand[1]) + batch_offset(p.batch, p.b_batch, entry);
+               x.first_row = group * group_rows(p.m, p.row_groups);
+               x.rows = group_rows(p.m, p.row_groups, group);
+               if (fresh) take_group(x);
+               run(x, first, last);
+             });
 }
 
 }  // namespace ingot::kernel

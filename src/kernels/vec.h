@@ -59,7 +59,8 @@ template <class T>
 INGOT_INLINE void store_partial(T* p, Vec<T> v, int64_t n) {
   if (n >= kLanes) return store(p, v);
 #if defined(__AVX512F__)
-  __builtin_masked_store(first_lanes(n), v, p);
+  const auto mask = unknown_mask(__builtin_bit_cast(uint16_t, first_lanes(n)));
+  __builtin_masked_store(__builtin_bit_cast(LaneMask, mask), v, p);
 #else
   for (int i = 0; i < kLanes; i++)
     if (i < n) p[i] = v[i];

@@ -8,6 +8,9 @@
 // scale and zero point, as DequantizeLinear takes them with axis "b_axis" and block_size "b_block", except that a zero
 // point may be f32. A single row of A that meets 4-bit integers counts as fixed-point numbers of "a_bits" bits, 24 or
 // 16 (kernels/narrow.h).
+//
+// A and B of bf16 are multiplied as they are where the target has a unit for it (kernels/gemm_bf16.h), and widened to
+// f32 elsewhere. With the attribute "f32_result" of ingot.MatMul the result is f32, as if both had been widened.
 #include <algorithm>
 
 #include "ops/layout.h"
@@ -77,11 +80,15 @@ void require_packed(const InferContext& ctx, const Shape& b) {
   check_packed(ctx, b[0].value(), b[1].value());
 }
 
+// The type that the epilogue is over.
+DType product_type(const Node& node, DType a) { return flag(node, "f32_result") ? DType::F32 : a; }
+
 DType result_type(const InferContext& ctx) {
   std::vector<DType> extras;
   for (size_t i = first_extra(ctx.node); i < ctx.input_count(); i++) extras.push_back(ctx.dtype(i));
-  const Expr e = ctx.node.domain == "ingot" ? parse_epilogue(ctx.node, ctx.dtype(0), extras) : Expr{};
-  return e.results.empty() ? ctx.dtype(0) : e.result_types[0];
+  const DType type = product_type(ctx.node, ctx.dtype(0));
+  const Expr e = ctx.node.domain == "ingot" ? parse_epilogue(ctx.node, type, extras) : Expr{};
+  return e.results.empty() ? type : e.result_types[0];
 }
 
 void infer_matmul(InferContext& ctx) {
@@ -141,7 +148,9 @@ void lower_plain_matmul(LowerContext& ctx) {
     extras.push_back({ctx.input(i), ctx.dims(i)});
     types.push_back(ctx.in(i).dtype);
   }
-  const Expr expr = node.domain == "ingot" ? parse_epilogue(node, p.dtype, types) : Expr{};
+  const DType type = product_type(node, p.dtype);
+  p.f32_result = type == DType::F32;
+  const Expr expr = node.domain == "ingot" ? parse_epilogue(node, type, types) : Expr{};
   emit_product(ctx, p, expr, extras, ctx.output(0));
 }
 
@@ -170,12 +179,12 @@ void infer_gemm(InferContext& ctx) {
 // alpha x0 + beta x1; integers scale as doubles, as alpha and beta need not be whole.
 Expr gemm_expr(const Node& node, DType dtype, bool has_c) {
   Expr e;
-  e.input_types = {dtype};
+  e.input_types = {value_type(dtype)};
   if (has_c) e.input_types.push_back(dtype);
   const std::string to = "cast_" + std::string(name(value_type(dtype)));
   auto scaled = [&](int x, float by) {
     if (by == 1.f) return x;
-    if (is_float(dtype)) return e.call("mul", {x, e.constant(by, dtype)});
+    if (is_float(dtype)) return e.call("mul", {x, e.constant(by, value_type(dtype))});
     return e.call(to, {e.call("mul", {e.call("cast_f64", {x}), e.constant(by, DType::F64)})});
   };
   int r = scaled(e.input(0), node.get_float("alpha", 1.f));
@@ -205,13 +214,20 @@ void lower_plain_gemm(LowerContext& ctx) {
   emit_product(ctx, p, expr, extras, ctx.output(0));
 }
 
+// bf16 by bf16 as it is where the target has a unit for it, any other halves through f32.
+template <void (*lower)(LowerContext&)>
+void lower_product(LowerContext& ctx) {
+  const bool bf16 = ctx.in(0).dtype == DType::BF16 && ctx.in(1).dtype == DType::BF16 && bf16_form(ctx.target);
+  bf16 ? lower(ctx) : with_halves<lower>(ctx);
+}
+
 }  // namespace
 
 void register_matmul(OpRegistry& r) {
-  r.add({"MatMul", "", 2, 2, 1, 1, infer_matmul, with_halves<lower_plain_matmul>});
-  r.add({"MatMul", "ingot", 2, -1, 1, 1, infer_matmul, with_halves<lower_plain_matmul>});
-  r.add({"Gemm", "", 2, 3, 1, 1, infer_gemm, with_halves<lower_plain_gemm>});
-  r.add({"Gemm", "ingot", 2, 3, 1, 1, infer_gemm, with_halves<lower_plain_gemm>});
+  r.add({"MatMul", "", 2, 2, 1, 1, infer_matmul, lower_product<lower_plain_matmul>});
+  r.add({"MatMul", "ingot", 2, -1, 1, 1, infer_matmul, lower_product<lower_plain_matmul>});
+  r.add({"Gemm", "", 2, 3, 1, 1, infer_gemm, lower_product<lower_plain_gemm>});
+  r.add({"Gemm", "ingot", 2, 3, 1, 1, infer_gemm, lower_product<lower_plain_gemm>});
 }
 
 }  // namespace ingot

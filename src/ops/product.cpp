@@ -11,6 +11,7 @@ namespace ingot {
 namespace {
 
 using kernel::EpilogueOperand;
+using kernel::GemmBf16Params;
 using kernel::GemmParams;
 
 // The batch dims with neighbours merged that all three matrices walk as one.
@@ -51,8 +52,8 @@ void fold_batch(Batch& batch, int64_t& m, const Product& p) {
 
 bool fused_epilogue(const Expr& expr, const Product& p, const std::vector<DenseOperand>& extras,
                     std::vector<EpilogueOperand>& operands) {
-  if (p.dtype != DType::F32 || extras.size() > kernel::kMaxEpilogueOperands) return false;
-  if (!expr.results.empty() && expr.result_types[0] != DType::F32) return false;
+  if (value_type(p.dtype) != DType::F32 || extras.size() > kernel::kMaxEpilogueOperands) return false;
+  if (!expr.results.empty() && expr.result_types[0] != (p.f32_result ? DType::F32 : p.dtype)) return false;
   std::vector<int64_t> rows = p.batch;
   rows.push_back(p.m);
   for (const DenseOperand& e : extras) {
@@ -81,6 +82,15 @@ void set_matrices(Params& g, const Product& p, const Batch& batch, int64_t m) {
   }
 }
 
+// C, which is dense, and the operands of the epilogue.
+template <class Params>
+void set_result(Params& g, const Product& p, const Batch& batch, const std::vector<EpilogueOperand>& operands) {
+  g.c_row = p.n;
+  std::copy(batch.c.begin(), batch.c.end(), g.c_batch + 3 - batch.c.size());
+  g.extras = static_cast<int64_t>(operands.size());
+  std::copy(operands.begin(), operands.end(), g.extra);
+}
+
 void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, const Expr& expr,
                    const std::vector<DenseOperand>& extras, const std::vector<EpilogueOperand>& operands, Operand out) {
   GemmParams g{};
@@ -100,10 +110,7 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   g.k_slice = kernel::gemm_k_slice(p.k);
   g.m_blocks = kernel::gemm_m_blocks(m);
   set_matrices(g, p, batch, m);
-  g.c_row = p.n;
-  std::copy(batch.c.begin(), batch.c.end(), g.c_batch + 3 - batch.c.size());
-  g.extras = static_cast<int64_t>(operands.size());
-  std::copy(operands.begin(), operands.end(), g.extra);
+  set_result(g, p, batch, operands);
   Step& s = ctx.step(kernel::ingot_gemm_f32_kernel);
   s.operands = {p.a.operand, p.b.operand, out};
   for (const DenseOperand& e : extras) s.operands.push_back(e.operand);
@@ -112,6 +119,34 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   s.scratch = kernel::gemm_scratch_bytes(g);
   if (!expr.results.empty()) s.expr = std::make_shared<Expr>(expr);
   s.sizes = kernel::kGemmSizes;
+  s.specialise = m * p.n * p.k >= 4096;
+}
+
+void emit_gemm_bf16(LowerContext& ctx, const Product& p, const Batch& batch, int64_t m, bool c_half, const Expr& expr,
+                    const std::vector<DenseOperand>& extras, const std::vector<EpilogueOperand>& operands,
+                    Operand out) {
+  const auto form = bf16_form(ctx.target);
+  if (!form || (p.b_form && p.b_form != form))
+    ctx.fail("has bf16 operands in a form that the kernels of {} do not know", ctx.target.name);
+  GemmBf16Params g{};
+  set_matrices(g, p, batch, m);
+  g.form = *form;
+  g.panel = kernel::bf16_panel(*form, ctx.target.lanes, p.n);
+  if (p.b_panel && p.b_panel != g.panel)
+    ctx.fail("has panels of {} columns, the kernels of {} expect {}", p.b_panel, ctx.target.name, g.panel);
+  g.a_packing = kernel::bf16_must_copy(g);
+  g.b_packed = p.b_panel != 0;
+  g.c_half = c_half;
+  g.m_blocks = kernel::bf16_m_blocks(m);
+  set_result(g, p, batch, operands);
+  Step& s = ctx.step(kernel::bf16_kernel(*form));
+  s.operands = {p.a.operand, p.b.operand, out};
+  for (const DenseOperand& e : extras) s.operands.push_back(e.operand);
+  s.params = params_of(g);
+  s.sizes = kernel::kGemmBf16Sizes;
+  s.units = kernel::bf16_units(g);
+  s.scratch = kernel::bf16_scratch(g).total;
+  if (!expr.results.empty()) s.expr = std::make_shared<Expr>(expr);
   s.specialise = m * p.n * p.k >= 4096;
 }
 
@@ -128,8 +163,19 @@ void emit_matmul_any(LowerContext& ctx, const Product& p, const Batch& batch, in
 
 }  // namespace
 
+std::optional<kernel::Bf16Form> bf16_form(const Target& target) {
+  if (target.has("amx-bf16")) return kernel::kBf16Tiles;
+  if (target.has("avx512bf16")) return kernel::kBf16Dot;
+  return std::nullopt;
+}
+
+std::string_view name(kernel::Bf16Form form) { return form == kernel::kBf16Tiles ? "bf16_tiles" : "bf16_dot"; }
+
 void read_packed(const Node& node, Product& p) {
   p.b_panel = node.get_int("packed", 0);
+  const std::string form = node.get_string("packed_form", "");
+  for (const auto known : {kernel::kBf16Dot, kernel::kBf16Tiles})
+    if (form == name(known)) p.b_form = known;
   p.a_digits = node.get_int("a_bits", 24) == 16 ? 2 : 3;
   p.b_type = node.get_int("packed_type", kernel::kPanelF32);
   p.b_block = node.get_int("packed_block", 0);
@@ -142,11 +188,14 @@ void check_packed(const InferContext& ctx, int64_t k, int64_t n) {
   Product p;
   read_packed(ctx.node, p);
   ctx.require(kernel::is_panel(8, p.b_panel) || kernel::is_panel(16, p.b_panel), "panels of {} columns", p.b_panel);
+  ctx.require(p.b_form || !ctx.node.has("packed_form"), "there is no form '{}' of a packed matrix",
+              ctx.node.get_string("packed_form", ""));
   ctx.require(p.b_type >= kernel::kPanelF32 && p.b_type <= kernel::kPanelU4, "panels of unknown type {}", p.b_type);
   const bool wide = p.b_type == kernel::kPanelF32;
   ctx.require(wide || p.b_block >= 1, "blocks of {} rows", p.b_block);
-  const int64_t expected = wide ? kernel::packed_floats(k, n, p.b_panel)
-                                : kernel::narrow_bytes({p.b_type, p.b_panel, k, p.b_block, p.b_zeros, p.b_half}, n);
+  const int64_t expected = p.b_form ? kernel::bf16_packed_elements(*p.b_form, p.b_panel, k, n)
+                           : wide   ? kernel::packed_floats(k, n, p.b_panel)
+                                    : kernel::narrow_bytes({p.b_type, p.b_panel, k, p.b_block, p.b_zeros, p.b_half}, n);
   const Dim found = product(ctx.shape(1));
   ctx.require(!found.is_const() || found.is(expected), "a packed {} x {} matrix has {} elements, operand 1 has {}", k,
               n, expected, found.str());
@@ -159,15 +208,19 @@ void emit_product(LowerContext& ctx, const Product& p, const Expr& expr, const s
   const bool finish = !expr.results.empty() && !fused;
   std::vector<int64_t> dims = p.batch;
   dims.insert(dims.end(), {p.m, p.n});
-  const Operand target = finish ? ctx.shared_temporary(byte_size(p.dtype, product_of(dims))) : out;
+  const Operand target = finish ? ctx.shared_temporary(byte_size(value_type(p.dtype), product_of(dims))) : out;
 
   Batch batch = collapsed_batch(p);
   int64_t m = p.m;
   fold_batch(batch, m, p);
   if (batch.dims.size() > 3) ctx.fail("has {} separate batch dims; the kernel takes 3", batch.dims.size());
+  if (!fused) operands.clear();
+  const Expr& inside = fused ? expr : Expr{};
+  const std::vector<DenseOperand>& with = fused ? extras : std::vector<DenseOperand>{};
   if (p.dtype == DType::F32)
-    emit_gemm_f32(ctx, p, batch, m, fused ? expr : Expr{}, fused ? extras : std::vector<DenseOperand>{}, operands,
-                  target);
+    emit_gemm_f32(ctx, p, batch, m, inside, with, operands, target);
+  else if (p.dtype == DType::BF16)
+    emit_gemm_bf16(ctx, p, batch, m, !finish && !p.f32_result, inside, with, operands, target);
   else
     emit_matmul_any(ctx, p, batch, m, target);
   if (finish) {
@@ -204,7 +257,7 @@ std::optional<EpilogueOperand> epilogue_operand(const std::vector<int64_t>& from
 Expr parse_epilogue(const Node& node, DType dtype, const std::vector<DType>& extras) {
   const std::string text = node.get_string("epilogue", "");
   if (text.empty()) return {};
-  std::vector<DType> types = {dtype};
+  std::vector<DType> types = {value_type(dtype)};
   types.insert(types.end(), extras.begin(), extras.end());
   Expr e = parse_expr(text, types);
   if (e.result_types[0] == value_type(dtype)) e.result_types[0] = dtype;

@@ -11,8 +11,10 @@
 #include "kernels/gemm.h"
 #include "kernels/recurrent.h"
 #include "ops/conv.h"
+#include "ops/product.h"
 #include "ops/quantized_product.h"
 #include "ops/via_f32.h"
+#include "planner/bf16_operands.h"
 #include "planner/pack_i8.h"
 #include "planner/pack_narrow.h"
 
@@ -56,7 +58,7 @@ struct Packing {
   DType dtype = DType::F32;
   int64_t elements = 0, parts = 0;
   std::function<void(std::byte* to, int64_t part)> pack;
-  std::map<std::string, int64_t> attrs = {};  // of narrow panels
+  std::map<std::string, Attribute> attrs = {};  // of narrow panels, and of pairs of bf16
   size_t operand = 1;
   std::string attr = "packed";  // gets the width of the panels; attr + "_shape" the dims of the constant
 };
@@ -97,6 +99,23 @@ Packing pack_narrow(const Target& target, const NarrowMatrix& m, ConstantPtr kee
            {"packed_zeros", layout.zeros},
            {"packed_half", layout.half},
            {"packed_zero", packing.zero}}};
+}
+
+// bf16 that meets bf16 (kernels/gemm_bf16.h).
+Packing pack_pairs(const Target& target, kernel::Bf16Form form, const ConstantPtr& c, int64_t k, int64_t n, int64_t row,
+                   int64_t col) {
+  const int64_t panel = kernel::bf16_panel(form, target.lanes, n),
+                elements = panel * kernel::bf16_padded_depth(form, k);
+  return {panel,
+          DType::BF16,
+          kernel::bf16_packed_elements(form, panel, k, n),
+          kernel::div_up(n, panel),
+          [=](std::byte* to, int64_t part) {
+            const auto* from = reinterpret_cast<const uint16_t*>(c->bytes.data()) + part * panel * col;
+            kernel::bf16_pack_panel(reinterpret_cast<uint16_t*>(to) + part * elements, from, form, panel, k,
+                                    n - part * panel, row, col);
+          },
+          {{"packed_form", std::string(name(form))}}};
 }
 
 Packing pack_matrix(const Target& target, const ConstantPtr& c, int64_t k, int64_t n, int64_t row, int64_t col) {
@@ -156,11 +175,17 @@ std::optional<Packing> packing_of(const Graph& g, const Node& node) {
   if (!c || c->elements() == 0) return std::nullopt;
   const auto& dims = c->dims;
   const Target& target = target_of(g);
+  const DType a_type = g.info(node.inputs[0]).dtype;
   const bool product = (node.op == "MatMul" || node.op == "Gemm") && dims.size() == 2;
   if (product && node.get_int("quantized", 0)) return pack_quantized(g, node, c);
   if (c->dtype != DType::F32 && !is_half(c->dtype)) return std::nullopt;
-  if (product && node.get_int("transB", 0)) return pack_matrix(target, c, dims[1], dims[0], 1, dims[1]);
-  if (product) return pack_matrix(target, c, dims[0], dims[1], dims[1], 1);
+  if (product) {
+    const bool transposed = node.get_int("transB", 0) != 0, pairs = c->dtype == DType::BF16 && a_type == DType::BF16;
+    const int64_t k = dims[transposed ? 1 : 0], n = dims[transposed ? 0 : 1];
+    const int64_t row = transposed ? 1 : n, col = transposed ? k : 1;
+    const auto form = bf16_form(target);
+    return pairs && form ? pack_pairs(target, *form, c, k, n, row, col) : pack_matrix(target, c, k, n, row, col);
+  }
   if (node.op == "Conv" && dims.size() >= 3) return pack_filter(target, node, c);
   return std::nullopt;
 }
@@ -209,7 +234,7 @@ using Key = std::pair<TensorId, std::string>;
 Key key_of(const Node& node, const Packing& p) {
   const bool conv = node.op == "Conv", quantized = node.get_int("quantized", 0) != 0;
   const int64_t variant = conv ? node.get_int("group", 1) : node.get_int("transB", 0);
-  std::string key = fmt::format("{} {} {} {} {}", conv, variant, p.panel, p.elements, p.attr);
+  std::string key = fmt::format("{} {} {} {} {} {}", conv, variant, p.panel, p.elements, name(p.dtype), p.attr);
   if (quantized)
     key += fmt::format(" {} {} {} {}", node.inputs[2], node.has_input(3) ? node.inputs[3] : kNoTensor,
                        node.get_int("b_axis", 1), node.get_int("b_block", 0));
@@ -396,6 +421,7 @@ void pack_weights(Graph& g, const Target& target) {
         *body = std::make_shared<Graph>(**body);  // shared with the graph this one was copied from
         pack_weights(**body, target);
       }
+  const bool changed = read_bf16_operands(g, target);
   PackedMemory memory;
   std::map<Key, TensorId> done;
   std::vector<Job> jobs;
@@ -419,7 +445,7 @@ void pack_weights(Graph& g, const Target& target) {
     }
   run(jobs);
   const bool integers = pack_integers(g, target, memory);
-  if (!jobs.empty() || integers) remove_dead(g);
+  if (changed || !jobs.empty() || integers) remove_dead(g);
 }
 
 }  // namespace ingot

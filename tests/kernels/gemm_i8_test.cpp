@@ -1,6 +1,9 @@
 // Products of 8-bit integers against their definition in 64 bits: all types, zero points, forms and shapes, with values
 // from the whole range and values chosen to overflow 16 bits. Compiled with the kernels, for each build and for each
-// target that has more instructions for them; elsewhere vpdpbusd is emulated.
+// target that has more instructions for them; elsewhere vpdpbusd and tiles are done in software.
+// clang-format off: before the kernels
+#include "tiles.h"
+// clang-format on
 #include "../../src/kernels/gemm_i8_chained.cpp"
 #include "../../src/kernels/gemm_i8_dot.cpp"
 #include "../../src/kernels/gemm_i8_pairs.cpp"
@@ -10,10 +13,6 @@
 #include "../../src/planner/pack_i8.cpp"
 #include "../../src/planner/pack_i8_chained.cpp"
 #include "reference.h"
-#if defined(__AMX_INT8__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 namespace ingot::kernel {
 
@@ -38,14 +37,9 @@ struct Shape {
   Values values = kUniform;
 };
 
-// The forms of this build, and of them those that also pack B themselves.
-#if defined(__AMX_INT8__)
+// The forms, and of them those that also pack B themselves.
 constexpr I8Form kForms[] = {kI8Chained, kI8Pairs, kI8Rows, kI8Dot, kI8Tiles};
 constexpr I8Form kPackingForms[] = {kI8Pairs, kI8Dot, kI8Tiles};
-#else
-constexpr I8Form kForms[] = {kI8Chained, kI8Pairs, kI8Rows, kI8Dot};
-constexpr I8Form kPackingForms[] = {kI8Pairs, kI8Dot};
-#endif
 template <class Run>
 void each_form(Run run) {
   for (I8Form form : kForms) run(form, true);
@@ -148,11 +142,6 @@ void check(Shape s, Random& random) {
           << s.values;
     }
 }
-
-#if defined(__AMX_INT8__)
-// Linux gives tiles to those who ask.
-const bool kTilesAsked = syscall(SYS_arch_prctl, 0x1023, 18) == 0;
-#endif
 
 TEST(GemmI8, EveryKind) {
   Random random(1);

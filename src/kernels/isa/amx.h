@@ -1,5 +1,6 @@
-// Tiles: eight registers of up to 16 rows of 64 bytes, and the instruction that multiplies two of them:
-//   c[16][16] i32 += a[16][64] u8 * b, where b[16][16][4] i8 has the 4 neighbours along K of a column together.
+// Tiles: eight registers of up to 16 rows of 64 bytes, and the instructions that multiply two of them:
+//   bytes  c[16][16] i32 += a[16][64] u8   * b, where b[16][16][4] i8 has the 4 neighbours along K of a column together
+//   bf16   c[16][16] f32 += a[16][32] bf16 * b, where b[16][16][2] bf16 has 2 of them; denormals count as 0
 // A file that includes this is compiled with AMX and runs only where a target has it.
 #pragma once
 #include "kernels/vec.h"
@@ -29,9 +30,21 @@ template <int Tile>
 INGOT_INLINE void store_tile(void* to, int64_t row_stride) {
   __builtin_ia32_tilestored64(Tile, to, size_t(row_stride));
 }
-template <int C, int A, int B>
-INGOT_INLINE void multiply_tiles() {
-  __builtin_ia32_tdpbusd(C, A, B);
-}
+#if defined(__AMX_INT8__)
+struct ByteTiles {
+  template <int C, int A, int B>
+  INGOT_INLINE void multiply() {
+    __builtin_ia32_tdpbusd(C, A, B);
+  }
+};
+#endif
+#if defined(__AMX_BF16__)
+struct Bf16Tiles {
+  template <int C, int A, int B>
+  INGOT_INLINE void multiply() {
+    __builtin_ia32_tdpbf16ps(C, A, B);
+  }
+};
+#endif
 
 }  // namespace ingot::kernel

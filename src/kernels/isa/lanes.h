@@ -23,6 +23,13 @@ inline __attribute__((always_inline)) void end_step(V (&last)[N]) {
   }
 }
 
+// A mask of lanes that the compiler does not know. LLVM 22 makes of a masked store that narrows its elements, with a
+// constant mask of one lane, a store of the wide element: it overwrites what follows.
+inline __attribute__((always_inline)) unsigned short unknown_mask(unsigned short mask) {
+  asm("" : "+r"(mask));
+  return mask;
+}
+
 #define INGOT_TARGET(...)
 #define INGOT_BUILD(name, march, lanes, registers, ...) || (kLanes == lanes && kRegisters == registers)
 static_assert(false
