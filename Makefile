@@ -78,7 +78,7 @@ format: setup ## rewrite sources in the project's format
 architecture: setup ## draw the folders of src/ and the includes between them: docs/architecture.svg
 	@$(PY) scripts/architecture.py
 
-conformance: build ## ONNX's own cases in five ways, beside onnxruntime; ARGS=--update rewrites docs/operators.md
+conformance: build ## ONNX's own cases in five ways, beside onnxruntime; ARGS=--update rewrites docs/operators.md, --targets runs all targets
 	@$(PY) tests/conformance/run.py $(ARGS)
 
 exhaustive: build ## the slow tests too: every value, every shape (C++ and Python)
