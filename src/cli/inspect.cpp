@@ -57,7 +57,8 @@ void print_json(const Model& model, const Options& o, int64_t arena) {
     json["operators"] = to_json(operators(*model.graph()));
     json["original_operators"] = to_json(count(model.original_ops()));
     json["fusions"] = to_json(matched_fusions(model.report()));
-    json["integer_products"] = to_json(integer_products(*model.graph(), model.compile_options()));
+    for (const Target* t : targets_of(model.compile_options()))
+      json["products"][std::string(t->name)] = to_json(products(*model.graph(), *t));
     json["weights_bytes"] = weight_bytes(*model.graph());
   }
   if (arena) json["arena_bytes"] = arena;
@@ -86,10 +87,11 @@ void print_text(const Model& model, const Options& o, int64_t arena) {
     fmt::print("{}\n", bold("fusions", out));
     print_counts(matched);
   }
-  if (const Counts products = integer_products(graph, model.compile_options()); !products.empty()) {
-    fmt::print("{}\n", bold("products of integers", out));
-    print_counts(products);
-  }
+  for (const Target* t : targets_of(model.compile_options()))
+    if (const Counts forms = products(graph, *t); !forms.empty()) {
+      fmt::print("{}\n", bold(fmt::format("products on {}", t->name), out));
+      print_counts(forms);
+    }
   fmt::print("{}\n", bold("memory", out));
   fmt::print("  weights  {}\n", human_bytes(weight_bytes(graph)));
   if (arena) fmt::print("  arena    {}\n", human_bytes(arena));

@@ -14,8 +14,8 @@ using Counts = std::vector<std::pair<std::string, int64_t>>;  // most frequent f
 Counts count(const std::vector<std::string>& names);
 Counts operators(const Graph&);
 Counts matched_fusions(const FusionReport&);
-// The kernels that products of integers take (kernels/gemm_i8.h).
-Counts integer_products(const Graph&, const CompileOptions&);
+// The forms in which a target's kernels take the second operand of matrix products and convolutions.
+Counts products(const Graph&, const Target&);
 // Multiply-adds of one run with inputs of these dims, in matrix products, convolutions and attention.
 struct MultiplyAdds {
   double floats = 0, bytes = 0;

@@ -42,8 +42,12 @@ std::shared_ptr<Graph> prepare_model(const std::string& path, const CompileOptio
 // The same for a graph as load_onnx gives it, in place.
 void prepare_graph(Graph&, const CompileOptions&, FusionReport* report = nullptr);
 
-// The graph with its weights in the order of the kernels that the options ask for.
-std::shared_ptr<Graph> packed_for(const Graph&, const CompileOptions&);
+// The targets that CompileOptions::march names, each once, in the order given.
+std::vector<const Target*> targets_of(const CompileOptions&);
+// The one of them that runs here: the last in base/targets.inc, as a library of several targets chooses.
+const Target& session_target(const CompileOptions&);
+// The graph with its weights in the order of the target's kernels.
+std::shared_ptr<Graph> packed_for(const Graph&, const Target&);
 // A session in this process: weights packed, kernels specialised or taken from the cache, loaded.
 std::unique_ptr<Session> make_session(std::shared_ptr<const Graph>, const CompileOptions&, const SessionOptions&);
 // A self-contained library with the C ABI of include/ingot/ingot.h; written beside and renamed.
