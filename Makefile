@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
 .PHONY: help setup configure build demo mrpc test test-cpp test-python bench bench-models growth bench-kernels torch-zoo accuracy export-matrix lint format \
-	architecture conformance exhaustive fuzz container-test wheel wheel-test clean
+	architecture conformance exhaustive same-bits fuzz container-test wheel wheel-test clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -84,11 +84,14 @@ format: setup ## rewrite sources in the project's format
 architecture: setup ## draw the folders of src/ and the includes between them: docs/architecture.svg
 	@$(PY) scripts/architecture.py
 
-conformance: build ## ONNX's own cases in five ways, beside onnxruntime; ARGS=--update rewrites docs/operators.md
+conformance: build ## ONNX's own cases in five ways, beside onnxruntime; ARGS=--update rewrites docs/operators.md, --targets runs all targets
 	@$(PY) tests/conformance/run.py $(ARGS)
 
 exhaustive: build ## the slow tests too: every value, every shape (C++ and Python)
 	@INGOT_EXHAUSTIVE=1 scripts/test.sh $(BUILD)
+
+same-bits: build ## ten trained models in 8 bits: the same bits on every target and with 1, 2 and 3 threads
+	@INGOT_EXHAUSTIVE=1 $(PY) -m pytest -q tests/test_same_bits.py
 
 fuzz: build ## hostile models and IR under sanitizers; SECONDS_EACH=600 for longer
 	@scripts/fuzz.sh $(BUILD) $(SECONDS_EACH)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import onnxruntime as ort
 import pytest
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
+from real_models import package_folder
 
 import ingot
 
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LIGHT = {case.model_name: case for case in load_model_tests(kind="real")}
-
-
-def package_folder(name: str) -> Path:
-    spec = importlib.util.find_spec(name)  # not imported: some need libraries of a desktop
-    assert spec is not None and spec.origin is not None
-    return Path(spec.origin).parent
 
 
 def reference(path: Path, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:

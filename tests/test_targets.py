@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from assembly import assembly_of, busiest_block
-from conftest import ROOT, cli, make_model
+from conftest import ROOT, Finished, cli, make_model
 from onnx import TensorProto, helper
 
 import ingot
@@ -210,6 +211,52 @@ def test_library_of_two_targets_has_its_weights_once(tmp_path: Path) -> None:
     for threads in (1, 2):
         y = ingot.load(tmp_path / "model.so", threads=threads).inference([x])["y"]
         np.testing.assert_allclose(y, expected, rtol=0, atol=1e-5 * float(np.abs(expected).max()))
+
+
+def load_with(isa: str, path: Path, x: NDArray[Any], to: Path) -> Finished:
+    """What a library computes in a process of its own, saved."""
+    np.save(to / "x.npy", x)
+    code = (
+        "import ingot, numpy, sys; library = ingot.load(sys.argv[1], threads=1);"
+        "y, = library.inference([numpy.load(sys.argv[2])]).values(); numpy.save(sys.argv[3], y)"
+    )
+    arguments = [sys.executable, "-c", code, str(path), str(to / "x.npy"), str(to / "y.npy")]
+    done = subprocess.run(arguments, env={**os.environ, "INGOT_ISA": isa}, capture_output=True, text=True)
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.skipif("x86-64-v4" not in HERE, reason="needs three builds")
+def test_isa_says_which_target_a_library_takes(tmp_path: Path) -> None:
+    """As if the CPU were no more than that. Targets tell themselves apart by how floats are rounded."""
+    model, x = float_layers()
+    onnx.save(model, tmp_path / "model.onnx")
+    wanted = {march: run((model, x), tmp_path, march, 1) for march in ("x86-64-v2", "x86-64-v3", "x86-64-v4")}
+    assert len({y.tobytes() for y in wanted.values()}) == 3
+    ingot.compile(tmp_path / "model.onnx", march=",".join(wanted)).emit(tmp_path / "all.so")
+    for isa, march in [*zip(wanted, wanted, strict=True), ("x86-64-v4+vnni", "x86-64-v4")]:
+        if isa in HERE:
+            done = load_with(isa, tmp_path / "all.so", x, tmp_path)
+            assert done.code == 0, done.err
+            np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), wanted[march])
+    ingot.compile(tmp_path / "model.onnx", march="x86-64-v4").emit(tmp_path / "wide.so")
+    done = load_with("x86-64-v3", tmp_path / "wide.so", x, tmp_path)
+    assert done.code == 1
+    assert "compiled for x86-64-v4, which this CPU does not run" in done.err
+    assert "INGOT_ISA is set" in done.err
+
+
+def test_inspect_shows_products_of_each_target(tmp_path: Path) -> None:
+    onnx.save(integer_products()[0], tmp_path / "int8.onnx")
+    onnx.save(float_layers()[0], tmp_path / "float.onnx")
+    march = "x86-64-v4+vnni,x86-64-v3"
+    text = cli("inspect", tmp_path / "int8.onnx", "--march", march).out
+    wide, narrow = text.split("products on x86-64-v4+vnni")[1].split("products on x86-64-v3")
+    assert "dot (vpdpbusd)" in wide
+    assert "dot" not in narrow
+    said = json.loads(cli("inspect", tmp_path / "float.onnx", "--march", march, "--json").out)["products"]
+    assert list(said) == march.split(",")
+    assert said["x86-64-v4+vnni"] != said["x86-64-v3"]
+    assert all("f32 depthwise filters" in forms for forms in said.values())
 
 
 def test_a_march_that_does_not_exist_is_refused(mlp_path: Path, tmp_path: Path) -> None:

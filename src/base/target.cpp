@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <vector>
 
 #include "base/error.h"
 
@@ -76,9 +77,31 @@ bool has_build(Build build) {
   return false;
 }
 
+bool needs(const Target& target, const FeatureBit& f) { return target.has("+" + std::string(f.name)); }
+
+// Has this CPU, and its system, all that the target needs?
+bool cpu_runs(const Target& target) {
+  return has_build(target.build) && (!target.has("amx") || may_use_tiles()) &&
+         std::ranges::all_of(kFeatureBits, [&](const FeatureBit& f) { return !needs(target, f) || cpu_has(f); });
+}
+
+// What this CPU lacks of the targets that are preferred to `target`.
+std::string missing_beyond(const Target& target) {
+  std::vector<std::string_view> out;
+  const auto add = [&](std::string_view name) {
+    if (std::ranges::find(out, name) == out.end()) out.push_back(name);
+  };
+  for (const Target* t = &target + 1; t < std::end(kTargets); t++) {
+    if (!has_build(t->build)) add(t->march);
+    for (const FeatureBit& f : kFeatureBits)
+      if (needs(*t, f) && !cpu_has(f)) add(f.name);
+  }
+  return fmt::format("{}", fmt::join(out, ", "));
+}
+
 const Target& widest_here() {
   for (size_t i = std::size(kTargets); i-- > 0;)
-    if (runs_here(kTargets[i])) return kTargets[i];
+    if (cpu_runs(kTargets[i])) return kTargets[i];
   throw Error(ErrorKind::Unsupported, fmt::format("this CPU is older than {}", kTargets[0].name));
 }
 
@@ -89,7 +112,7 @@ const Target& choose() {
   if (!wanted)
     throw Error(ErrorKind::InvalidInput, fmt::format("INGOT_ISA={} is not a target Ingot knows", text),
                 "use " + target_names());
-  if (!runs_here(*wanted))
+  if (!cpu_runs(*wanted))
     throw Error(ErrorKind::InvalidInput, fmt::format("INGOT_ISA asks for {}, which this CPU does not run", text),
                 fmt::format("it runs {}", widest_here().name));
   return *wanted;
@@ -111,13 +134,6 @@ std::string target_names() {
   return out;
 }
 
-bool runs_here(const Target& target) {
-  const bool found = std::all_of(std::begin(kFeatureBits), std::end(kFeatureBits), [&](const FeatureBit& f) {
-    return !target.has("+" + std::string(f.name)) || cpu_has(f);
-  });
-  return has_build(target.build) && found && (!target.has("amx") || may_use_tiles());
-}
-
 const Target& cpu_target() {
   static const Target& target = choose();
   return target;
@@ -125,7 +141,17 @@ const Target& cpu_target() {
 
 std::string why_cpu_target() {
   if (std::getenv("INGOT_ISA")) return "INGOT_ISA";
-  return "the widest of " + std::to_string(std::size(kTargets)) + " that this CPU runs";
+  const std::string missing = missing_beyond(cpu_target());
+  return fmt::format("of {} targets the last that this CPU runs{}", std::size(kTargets),
+                     missing.empty() ? "" : "; it has no " + missing);
+}
+
+bool runs_here(const Target& target) {
+  const Target& most = cpu_target();
+  if (!std::getenv("INGOT_ISA")) return cpu_runs(target);
+  // A set within a set: builds grow from one to the next, features beyond them do not.
+  return target.build <= most.build &&
+         std::ranges::all_of(kFeatureBits, [&](const FeatureBit& f) { return !needs(target, f) || needs(most, f); });
 }
 
 }  // namespace ingot

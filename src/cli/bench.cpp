@@ -39,9 +39,8 @@ struct Peak {
 };
 
 // The code that was measured is that of --march, or of the CPU; a model with products of integers counts by their peak.
-Peak measure_peak(const Model& model, const Options& o, const std::vector<Array>& inputs) {
-  const Target* named = target_named(o.model.march);
-  const Target& target = named ? *named : cpu_target();
+Peak measure_peak(const Model& model, const std::vector<Array>& inputs) {
+  const Target& target = model.is_library() ? cpu_target() : session_target(model.compile_options());
   std::optional<MultiplyAdds> work;
   if (!model.is_library()) {
     std::vector<std::vector<int64_t>> dims;
@@ -131,7 +130,7 @@ void bench(const Options& o) {
   results.reserve(o.threads.size());
   for (int threads : o.threads) results.push_back(measure(model, o, threads, inputs));
   std::optional<Peak> peak;
-  if (o.peak) peak = measure_peak(model, o, inputs);
+  if (o.peak) peak = measure_peak(model, inputs);
   if (o.json)
     print_json(o.model.path, results, model.inputs(), inputs, peak);
   else

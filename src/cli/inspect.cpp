@@ -57,9 +57,8 @@ void print_json(const Model& model, const Options& o, int64_t arena) {
     json["operators"] = to_json(operators(*model.graph()));
     json["original_operators"] = to_json(count(model.original_ops()));
     json["fusions"] = to_json(matched_fusions(model.report()));
-    const ProductForms products = product_forms(*model.graph(), model.compile_options());
-    json["integer_products"] = to_json(products.integers);
-    json["bf16_products"] = to_json(products.bf16);
+    for (const Target* t : targets_of(model.compile_options()))
+      json["products"][std::string(t->name)] = to_json(products(*model.graph(), *t));
     json["weights_bytes"] = weight_bytes(*model.graph());
   }
   if (arena) json["arena_bytes"] = arena;
@@ -91,9 +90,8 @@ void print_text(const Model& model, const Options& o, int64_t arena) {
                           out));
   print_counts(operators(graph));
   print_section("fusions", matched_fusions(model.report()));
-  const ProductForms products = product_forms(graph, model.compile_options());
-  print_section("products of integers", products.integers);
-  print_section("products of bf16", products.bf16);
+  for (const Target* t : targets_of(model.compile_options()))
+    print_section(fmt::format("products on {}", t->name), products(graph, *t));
   fmt::print("{}\n", bold("memory", out));
   fmt::print("  weights  {}\n", human_bytes(weight_bytes(graph)));
   if (arena) fmt::print("  arena    {}\n", human_bytes(arena));

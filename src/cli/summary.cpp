@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/model.h"
+#include "kernels/narrow.h"
 #include "ops/product.h"
 #include "ops/quantized_product.h"
 #include "planner/plan.h"
@@ -36,22 +37,22 @@ Counts matched_fusions(const FusionReport& report) {
   return count(names);
 }
 
-static const char* describe_form(const Node& n) {
+static const char* describe_bytes(const Node& n) {
   const auto form = packed_form(n);
   if (!form) return "8-bit operands, packed at run time";
   switch (*form) {
     case PackedForm::Chained:
-      return "chained 8-bit weights";
+      return "8-bit weights, chained";
     case PackedForm::Pairs:
-      return "weights widened to 16 bits";
+      return "8-bit weights, pairs (widened to 16 bits)";
     case PackedForm::Rows:
-      return "8-bit weights for single rows";
+      return "8-bit weights, rows (for few rows of activations)";
     case PackedForm::Dot:
-      return "8-bit weights for vpdpbusd";
+      return "8-bit weights, dot (vpdpbusd)";
     case PackedForm::Tiles:
-      return "8-bit weights for AMX";
+      return "8-bit weights, tiles (AMX)";
     case PackedForm::Depthwise:
-      return "depthwise filters";
+      return "8-bit depthwise filters";
   }
   return "";
 }
@@ -64,20 +65,25 @@ static const char* describe_bf16(const Node& n, const Target& target) {
   return bf16_form(target) ? "bf16 operands, packed at run time" : "bf16 operands, widened to f32";
 }
 
-ProductForms product_forms(const Graph& graph, const CompileOptions& options) {
-  const auto is_integer = [](const Node& n) { return n.op == "MatMulInteger" || n.op == "ConvInteger"; };
-  const bool any = std::any_of(graph.nodes.begin(), graph.nodes.end(), is_integer) ||
-                   std::any_of(graph.tensors.begin(), graph.tensors.end(),
-                               [](const Tensor& t) { return t.info.dtype == DType::BF16; });
-  if (!any) return {};
-  std::vector<std::string> integers, bf16;
-  const auto packed = packed_for(graph, options);
-  for (const Node& n : packed->nodes) {
-    if (is_integer(n)) integers.push_back(describe_form(n));
-    if ((n.op == "MatMul" || n.op == "Gemm") && packed->info(n.inputs[0]).dtype == DType::BF16)
-      bf16.push_back(describe_bf16(n, target_of(*packed)));
-  }
-  return {count(integers), count(bf16)};
+static std::string describe_floats(const Graph& g, const Node& n) {
+  const int64_t columns = n.get_int("packed", 0);
+  if (!columns) return fmt::format("{} operands, not packed ahead", name(g.tensor(n.inputs[1]).info.dtype));
+  if (n.op == "Conv" && columns == 1) return "f32 depthwise filters";
+  const char* kinds[] = {"f32", "bf16", "f16", "8-bit", "4-bit"};  // kernel::PanelType
+  return fmt::format("{} weights, panels of {} columns", kinds[n.get_int("packed_type", kernel::kPanelF32)], columns);
+}
+
+Counts products(const Graph& graph, const Target& target) {
+  std::vector<std::string> names;
+  const auto packed = packed_for(graph, target);
+  for (const Node& n : packed->nodes)
+    if (n.op == "MatMulInteger" || n.op == "ConvInteger")
+      names.emplace_back(describe_bytes(n));
+    else if ((n.op == "MatMul" || n.op == "Gemm") && packed->info(n.inputs[0]).dtype == DType::BF16)
+      names.emplace_back(describe_bf16(n, target));
+    else if (n.op == "MatMul" || n.op == "Gemm" || n.op == "Conv")
+      names.push_back(describe_floats(*packed, n));
+  return count(names);
 }
 
 static double elements(const std::vector<int64_t>& dims) {

@@ -14,11 +14,8 @@ using Counts = std::vector<std::pair<std::string, int64_t>>;  // most frequent f
 Counts count(const std::vector<std::string>& names);
 Counts operators(const Graph&);
 Counts matched_fusions(const FusionReport&);
-// The forms that products of integers (kernels/gemm_i8.h) and of bf16 by bf16 (kernels/gemm_bf16.h) take.
-struct ProductForms {
-  Counts integers, bf16;
-};
-ProductForms product_forms(const Graph&, const CompileOptions&);
+// The forms in which a target's kernels take the second operand of matrix products and convolutions.
+Counts products(const Graph&, const Target&);
 // Multiply-adds of one run with inputs of these dims, in matrix products, convolutions and attention.
 struct MultiplyAdds {
   double floats = 0, bytes = 0;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/target.h"
 #include "cli/commands.h"
+#include "cli/terminal.h"
 #include "matcher/fusion.h"
 #include "ops/op.h"
 #include "ops/product.h"
@@ -50,6 +51,10 @@ void print_targets() {
     fmt::print("| `{}` | {} | `{}` | {} | {} | {} | {} |\n", t.name, features, t.march, t.lanes, t.registers,
                byte_products(t), bf16_products(t));
   }
+  std::vector<std::string_view> here;
+  for (const Target& t : targets())
+    if (runs_here(t)) here.push_back(t.name);
+  print_note(fmt::format("this CPU runs {}", fmt::join(here, ", ")));
 }
 
 void version(const Options& o) {

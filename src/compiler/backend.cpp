@@ -23,43 +23,12 @@ namespace ingot {
 namespace fs = std::filesystem;
 namespace {
 
-// The targets that a list of their names asks for, each once.
-std::vector<const Target*> targets_of(const std::string& march) {
-  std::vector<const Target*> out;
-  std::istringstream names(march.empty() ? "native" : march);
-  for (std::string name; std::getline(names, name, ',');) {
-    const Target* target = name == "native" ? &cpu_target() : target_named(name);
-    if (!target)
-      throw Error(ErrorKind::InvalidInput, fmt::format("march '{}' is not a target Ingot compiles for", name),
-                  "use native, " + target_names());
-    if (std::find(out.begin(), out.end(), target) == out.end()) out.push_back(target);
-  }
-  return out;
-}
-
-// The one to run here: as a library of several targets chooses.
-const Target& session_target(const CompileOptions& options) {
-  const Target* best = nullptr;
-  for (const Target* t : targets_of(options.march))
-    if (runs_here(*t) && (!best || t > best)) best = t;
-  if (!best)
-    throw Error(ErrorKind::InvalidInput, fmt::format("this CPU does not run {}", options.march),
-                "compile with march native");
-  return *best;
-}
-
 bool specialises(const CompileOptions& options) { return options.opt_level > 1; }
 
 // INGOT_WAIT=1 is for tests and measurements of programs that do not ask themselves.
 bool waits(const CompileOptions& options) {
   const char* everywhere = std::getenv("INGOT_WAIT");
   return options.wait || (everywhere && std::string_view(everywhere) == "1");
-}
-
-std::shared_ptr<Graph> packed_for(const Graph& graph, const Target& target) {
-  auto packed = std::make_shared<Graph>(graph);
-  pack_weights(*packed, target);
-  return packed;
 }
 
 // Linker symbols of the functions that register the graph's operators: what they do not name stays out of the library.
@@ -73,8 +42,34 @@ void add_registrars(const Graph& g, std::set<std::string>& symbols) {
 
 }  // namespace
 
-std::shared_ptr<Graph> packed_for(const Graph& graph, const CompileOptions& options) {
-  return packed_for(graph, *targets_of(options.march).back());
+std::vector<const Target*> targets_of(const CompileOptions& options) {
+  std::vector<const Target*> out;
+  std::istringstream names(options.march.empty() ? "native" : options.march);
+  for (std::string name; std::getline(names, name, ',');) {
+    const Target* target = name == "native" ? &cpu_target() : target_named(name);
+    if (!target)
+      throw Error(ErrorKind::InvalidInput, fmt::format("march '{}' is not a target Ingot compiles for", name),
+                  "use native, " + target_names());
+    if (std::find(out.begin(), out.end(), target) == out.end()) out.push_back(target);
+  }
+  return out;
+}
+
+const Target& session_target(const CompileOptions& options) {
+  const Target* best = nullptr;
+  for (const Target* t : targets_of(options))
+    if (runs_here(*t) && (!best || t > best)) best = t;
+  if (!best)
+    throw Error(ErrorKind::InvalidInput, fmt::format("this CPU does not run {}", options.march),
+                fmt::format("march native is {}{}", cpu_target().name,
+                            std::getenv("INGOT_ISA") ? ", which INGOT_ISA asks for" : ""));
+  return *best;
+}
+
+std::shared_ptr<Graph> packed_for(const Graph& graph, const Target& target) {
+  auto packed = std::make_shared<Graph>(graph);
+  pack_weights(*packed, target);
+  return packed;
 }
 
 std::unique_ptr<Session> make_session(std::shared_ptr<const Graph> graph, const CompileOptions& options,
@@ -95,7 +90,7 @@ std::unique_ptr<Session> make_session(std::shared_ptr<const Graph> graph, const 
 }
 
 void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, const CompileOptions& options) {
-  const std::vector<const Target*> wanted = targets_of(options.march);
+  const std::vector<const Target*> wanted = targets_of(options);
   std::vector<TargetKernels> kernels;
   std::vector<KernelRequest> requests;
   std::set<std::string> registrars;

@@ -47,8 +47,12 @@ std::shared_ptr<Graph> prepare_model(const std::string& path, const CompileOptio
 // The same for a graph as load_onnx gives it, in place.
 void prepare_graph(Graph&, const CompileOptions&, FusionReport* report = nullptr);
 
-// The graph with its weights in the order of the kernels that the options ask for.
-std::shared_ptr<Graph> packed_for(const Graph&, const CompileOptions&);
+// The targets that CompileOptions::march names, each once, in the order given.
+std::vector<const Target*> targets_of(const CompileOptions&);
+// The one of them that runs here: the last in base/targets.inc, as a library of several targets chooses.
+const Target& session_target(const CompileOptions&);
+// The graph with its weights in the order of the target's kernels.
+std::shared_ptr<Graph> packed_for(const Graph&, const Target&);
 // Prepares the model again, with other options.
 using GraphMaker = std::function<std::shared_ptr<Graph>(const CompileOptions&)>;
 // A session in this process, with packed weights. Its kernels are specialised as its runs ask for them, or at once

@@ -81,7 +81,8 @@ ChosenTarget choose_target(const std::string& text, const KernelFn* functions) {
   if (!best)
     throw Error(ErrorKind::Unsupported,
                 fmt::format("this library was compiled for {}, which this CPU does not run", names),
-                fmt::format("compile it with --march {}, or with several targets", cpu_target().name));
+                fmt::format("compile it with --march {}, or with several targets{}", cpu_target().name,
+                            std::getenv("INGOT_ISA") ? "; INGOT_ISA is set" : ""));
   return {best, std::make_shared<KernelList>(best_keys, best_functions)};
 }
 

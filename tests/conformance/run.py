@@ -2,6 +2,7 @@
 
 run.py                        all modes; prints a table by kind, then what failed unexpectedly, then the totals
 run.py --modes static ir      some modes
+run.py --targets              on every target that this CPU runs (docs/targets.md); --targets x86-64-v3 on some
 run.py --update               rewrites known_failures.txt and docs/operators.md from this run
 
 known_failures.txt lists what does not pass, with a reason each. A case that fails without being listed is an error, and
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -24,14 +26,25 @@ from operators import write_operators
 HERE = Path(__file__).resolve().parent
 KNOWN = HERE / "known_failures.txt"
 OURS = ("static", "dynamic", "constant", "library", "ir")
-Outcomes = dict[str, dict[str, str]]  # mode -> case -> "pass" or what went wrong
+Outcomes = dict[str, dict[str, str]]  # mode, or mode@target -> case -> "pass" or what went wrong
 
 
-def run_mode(mode: str) -> dict[str, str]:
+def run_mode(mode: str, target: str | None) -> dict[str, str]:
     worker = [sys.executable, str(HERE / "worker.py"), mode]
-    done = subprocess.run(worker, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+    environment = {**os.environ, "INGOT_ISA": target} if target else None
+    done = subprocess.run(worker, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, check=True)
     outcomes: dict[str, str] = json.loads(done.stdout)
     return outcomes
+
+
+def mode_of(run: str) -> str:
+    return run.split("@")[0]
+
+
+def targets_here() -> list[str]:
+    from ingot import _ingot
+
+    return [name for name, runs in _ingot.targets().items() if runs]
 
 
 def read_known() -> dict[str, str]:
@@ -46,18 +59,18 @@ def expected_to_fail(known: dict[str, str], mode: str, case: str) -> bool:
 
 def surprises(outcomes: Outcomes, known: dict[str, str]) -> list[str]:
     out = []
-    for mode, results in outcomes.items():
-        if mode not in OURS:
-            continue
+    ours = {run: results for run, results in outcomes.items() if mode_of(run) in OURS}
+    for run, results in ours.items():
+        mode = mode_of(run)
         for case, outcome in sorted(results.items()):
             listed = expected_to_fail(known, mode, case)
             if outcome != "pass" and not listed:
-                out.append(f"{mode}: {case}: {outcome}")
+                out.append(f"{run}: {case}: {outcome}")
             if outcome == "pass" and f"{mode}:{case}" in known:
-                out.append(f"{mode}: {case} passes now: take it off known_failures.txt")
-    ours = [results for mode, results in outcomes.items() if mode in OURS]
+                out.append(f"{run}: {case} passes now: take it off known_failures.txt")
+    all_modes = {mode_of(run) for run in ours} == set(OURS)
     for case in known:
-        if ":" not in case and len(ours) == len(OURS) and all(r.get(case) == "pass" for r in ours):
+        if ":" not in case and all_modes and all(r.get(case) == "pass" for r in ours.values()):
             out.append(f"{case} passes now in all modes: take it off known_failures.txt")
     return out
 
@@ -78,22 +91,30 @@ def update_known(outcomes: Outcomes) -> None:
 def show(outcomes: Outcomes) -> None:
     cases = load_cases()
     totals = Counter(kind_of(c) for c in cases.values())
-    print(f"{'kind':<20}{'cases':>7}" + "".join(f"{mode:>13}" for mode in outcomes))
+    widths = [max(13, len(run) + 2) for run in outcomes]
+    print(f"{'kind':<20}{'cases':>7}" + "".join(f"{run:>{w}}" for run, w in zip(outcomes, widths, strict=True)))
     for kind in KINDS:
         passed = [sum(o == "pass" and kind_of(cases[n]) == kind for n, o in r.items()) for r in outcomes.values()]
-        print(f"{kind:<20}{totals[kind]:>7}" + "".join(f"{n:>13}" for n in passed))
+        print(f"{kind:<20}{totals[kind]:>7}" + "".join(f"{n:>{w}}" for n, w in zip(passed, widths, strict=True)))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--modes", nargs="+", choices=[*OURS, "onnxruntime"], default=[*OURS, "onnxruntime"])
+    parser.add_argument("--modes", nargs="+", choices=[*OURS, "onnxruntime"])
+    parser.add_argument("--targets", nargs="*", metavar="TARGET")
     parser.add_argument("--update", action="store_true")
     arguments = parser.parse_args()
+    if arguments.update and arguments.targets is not None:
+        parser.error("--update is for the target of this CPU: leave --targets out")
+    targets = [None] if arguments.targets is None else arguments.targets or targets_here()
+    modes = arguments.modes or [*OURS, *(["onnxruntime"] if arguments.targets is None else [])]
     outcomes: Outcomes = {}
-    for mode in arguments.modes:
-        start = time.monotonic()
-        outcomes[mode] = run_mode(mode)
-        print(f"{mode}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+    for target in targets:
+        for mode in modes:
+            run = f"{mode}@{target}" if target else mode
+            start = time.monotonic()
+            outcomes[run] = run_mode(mode, target)
+            print(f"{run}: {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     if arguments.update:
         update_known(outcomes)
         write_operators(outcomes)
@@ -101,7 +122,7 @@ def main() -> int:
     wrong = surprises(outcomes, read_known())
     for line in wrong:
         print(line)
-    ours = [o for mode, r in outcomes.items() if mode in OURS for o in r.values()]
+    ours = [o for run, r in outcomes.items() if mode_of(run) in OURS for o in r.values()]
     print(f"{sum(o == 'pass' for o in ours)} passed, {sum(o != 'pass' for o in ours)} failed")
     return 1 if wrong else 0
 
