@@ -54,7 +54,7 @@ def layer(k: int = 64, n: int = 96, transposed: bool = False) -> onnx.ModelProto
 def forms(path: Path, march: str) -> dict[str, int]:
     done = cli("inspect", path, "--march", march, "--json")
     assert done.code == 0, done.err
-    found: dict[str, int] = json.loads(done.out)["bf16_products"]
+    found: dict[str, int] = json.loads(done.out)["products"][march]
     return found
 
 

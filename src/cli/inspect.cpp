@@ -69,7 +69,7 @@ void print_counts(const Counts& counts) {
   for (const auto& [name, n] : counts) fmt::print("  {:>5}  {}\n", n, name);
 }
 
-void print_section(const char* title, const Counts& counts) {
+void print_section(const std::string& title, const Counts& counts) {
   if (counts.empty()) return;
   fmt::print("{}\n", bold(title, 1));
   print_counts(counts);
