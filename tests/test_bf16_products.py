@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from assembly import assembly_of
 from conftest import cli, make_model
 from onnx import TensorProto, helper
 
@@ -110,7 +111,7 @@ def test_what_was_computed_in_f32_is_not_rounded(save: Save, march: str, tmp_pat
         "compile", save(plain), "-o", tmp_path / "m.so", "--march", march, "--autocast", "bf16", INGOT_DUMP=str(dump)
     )
     assert done.code == 0, done.err
-    code = "".join(p.read_text() for p in dump.glob("*.s"))
+    code = "".join(assembly_of(p) for p in dump.glob("*.o"))
     assert "vfmadd" in code
     assert "dpbf16ps" not in code
 
@@ -118,10 +119,10 @@ def test_what_was_computed_in_f32_is_not_rounded(save: Save, march: str, tmp_pat
 def inner_loops(code: str, instruction: str) -> list[list[str]]:
     """Lines of the innermost loops around the instruction: from a label to a jump back to it."""
     lines = code.splitlines()
-    labels = {line[:-1]: i for i, line in enumerate(lines) if re.fullmatch(r"\.LBB\w+:", line)}
+    labels = {line[:-1]: i for i, line in enumerate(lines) if re.fullmatch(r"<L\d+>:", line)}
     loops: list[tuple[int, int]] = []
     for end, line in enumerate(lines):
-        jump = re.match(r"\tj\w+\t(\.LBB\w+)", line)
+        jump = re.match(r"\s+j\w+\t(<L\d+>)", line)
         if jump and labels[jump[1]] < end and any(instruction in x for x in lines[labels[jump[1]] : end]):
             loops.append((labels[jump[1]], end))
     inner = [(a, b) for a, b in loops if not any((c, d) != (a, b) and a <= c and d <= b for c, d in loops)]
@@ -138,7 +139,7 @@ def test_the_instruction_is_in_the_inner_loop(save: Save, march: str, tmp_path: 
     )
     assert done.code == 0, done.err
     instruction = UNITS[march][0]
-    code = "".join(p.read_text() for p in dump.glob("*gemm_bf16*.s"))
+    code = "".join(assembly_of(p) for p in dump.glob("*gemm_bf16*.o"))
     loops = inner_loops(code, instruction)
     assert loops
     for body in loops:
