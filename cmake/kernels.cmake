@@ -16,16 +16,13 @@ set(INGOT_MORE_v3 "gemm_i8_dot=-mavxvnni")
 set(INGOT_MORE_v4 "gemm_i8_dot=-mavx512vnni" "gemm_i8_tiles=-mavx512vnni -mamx-tile -mamx-int8"
     "gemm_bf16_dot=-mavx512bf16" "gemm_bf16_tiles=-mamx-tile -mamx-bf16")
 
-# Operators of expressions: a specialised kernel has them side by side, the interpreter one after the other. Products and
-# sums are contracted within one operator only, so that both round alike.
-set(INGOT_CONTRACT_ewise_ops -ffp-contract=on)
-
 function(ingot_kernels folder)
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${folder}/isa/*.h ${folder}/../graph/expr.h ${folder}/../base/*.h ${folder}/../base/targets.inc)
   set(out ${CMAKE_BINARY_DIR}/kernels)
-  # integers wrap (-fwrapv)
-  set(flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -fwrapv -ffp-contract=fast -fno-math-errno -fno-trapping-math
+  # Integers wrap (-fwrapv). A product and a sum become one FMA only within one expression of the source, whatever is
+  # inlined later (-ffp-contract=on): native and specialised kernels round alike.
+  set(flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -fwrapv -ffp-contract=on -fno-math-errno -fno-trapping-math
       -fvisibility=hidden -Wall -Wno-psabi -Wno-pass-failed -I${folder}/.. -I${CMAKE_BINARY_DIR}/generated)
   set(tidy "sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,simplifycfg")
   set(all_bitcode "")
@@ -38,7 +35,6 @@ function(ingot_kernels folder)
       set(bc ${out}/${isa}/${stem}.bc)
       set(obj ${out}/${isa}/${stem}.o)
       set(compile ${INGOT_CCACHE} ${CMAKE_CXX_COMPILER} ${flags} ${INGOT_MARCH_${isa}})
-      list(APPEND compile ${INGOT_CONTRACT_${stem}})
       foreach(more ${INGOT_MORE_${isa}})
         if(more MATCHES "^${stem}=(.*)")
           separate_arguments(flags_of_file UNIX_COMMAND "${CMAKE_MATCH_1}")

@@ -10,7 +10,7 @@ folder="$(mktemp -d)"
 trap 'rm -rf "$folder"' EXIT
 [[ $# -gt 0 ]] || set -- gemm conv attention
 for name in "$@"; do
-  /usr/lib/llvm-22/bin/clang++ -std=c++20 -O3 "-march=$target" -mprefer-vector-width=512 -ffp-contract=fast -Wno-psabi \
+  /usr/lib/llvm-22/bin/clang++ -std=c++20 -O3 "-march=$target" -mprefer-vector-width=512 -ffp-contract=on -Wno-psabi \
     -Wno-pass-failed -DINGOT_NATIVE -Isrc "bench/kernels/${name}_bench.cpp" -o "$folder/$name"
   printf '%s, %s\n' "$name" "$target"
   "$folder/$name"
