@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "conformance"))
 from modes import MODES
-from real_models import MODELS
+from wheel_models import MODELS
 from test_models import assert_close
 
 NAMES = [name for name in MODELS if name not in ("silero_vad_ifless", "smart_turn", "minilm")]

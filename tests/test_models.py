@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
-from real_models import package_folder
+from wheel_models import package_folder
 
 import ingot
 

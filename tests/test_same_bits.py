@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from real_models import MODELS
+from wheel_models import MODELS
 
 import ingot
 from ingot import _ingot
