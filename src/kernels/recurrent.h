@@ -13,8 +13,12 @@
 // [batch] (i32), h0, c0, P [dirs, 3 * hidden], Y, Y_h, Y_c; all but xw and R may be null. Past the end of a sequence
 // Y is 0. A unit is kRecurrentBlock members of the batch in one direction. Scratch: recurrent_scratch elements.
 //
-// R may be packed (f32 only), which pays after a few time steps: the rows of each gate in panels (kernels/pack.h) of
-// kRecurrentPanel. ingot_recurrent_pack: operands R, packed; units are panels.
+// R may be packed (f32 only), which pays after a few time steps: each gate by itself in panels (kernels/pack.h) of
+// kRecurrentPanel rows of R, which are the columns of the product h R^T:
+//
+//   [dir][gate][panel][hidden k][16 rows of R]
+//
+// ingot_recurrent_pack: operands R, packed; units are panels.
 #pragma once
 #include <cstdint>
 
