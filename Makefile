@@ -56,7 +56,7 @@ test-python: build
 bench: build ## speed beside onnxruntime and OpenVINO; ARGS="--models minilm --threads 1"
 	@$(PY) bench/bench.py $(ARGS)
 
-bench-kernels: build ## register tiles by themselves, beside the FMA peak; ARGS="gemm conv attention"
+bench-kernels: build ## register tiles by themselves, beside the peak of their unit; ARGS="gemm gemm_i8 conv attention"
 	@scripts/bench_kernels.sh $(BUILD)/bin/ingot $(ARGS)
 
 torch-zoo: build ## many PyTorch architectures at two shapes through torch.compile and the wrapper; ARGS="--models bert,swin"
