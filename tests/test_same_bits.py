@@ -1,6 +1,6 @@
 """8-bit models give the same bits on every target that this CPU runs, with any number of threads.
 
-Trained models from installed packages (real_models.py), quantized here statically and dynamically: those of QUICK in
+Trained models from installed packages (wheel_models.py), quantized here statically and dynamically: those of QUICK in
 `make test`, all ten with INGOT_EXHAUSTIVE=1 (`make same-bits`).
 
 Products of integers, with what quantizes their operands and results, are the same on all targets. Floats between them

@@ -60,7 +60,12 @@ INGOT_INLINE int64_t attention_units(const AttentionParams& p) {
   return p.q_len == 0 ? 0 : p.batch * p.heads * p.q_blocks;
 }
 
-// Scratch: K^T panels, V panels, the scores of one tile, then m and l of every query of a unit.
+// Scratch, floats; P = attention_panel columns, panels as in kernels/pack.h:
+//
+//   K^T      [key_block / P][qk_size][P keys]         panels of keys
+//   V        [v_size / P][key_block][P columns]       panels of columns of V; v_size is rounded up
+//   scores   [kMostTileRows][key_block + 16]          of one tile of queries; the 16: attention_score_stride
+//   m, l     [2][queries of the unit]                 running maximum and sum of each query
 INGOT_INLINE int64_t attention_k_floats(const AttentionParams& p) { return p.key_block * p.qk_size; }
 INGOT_INLINE int64_t attention_v_floats(const AttentionParams& p) {
   return p.key_block * div_up(p.v_size, attention_panel(p.lanes)) * attention_panel(p.lanes);

@@ -90,7 +90,13 @@ INGOT_INLINE int64_t conv_scratch_bytes(const ConvParams& p) {
   return (conv_zero_floats(p) + copies) * int64_t(sizeof(float)) + conv_table_bytes(p);
 }
 
-// Packed weights: [group][panel][tap][group input channel][panel columns], from W[c][i][t] as ONNX stores it.
+// Packed weights: [group][panel][tap][group input channel][panel columns], from W[c][i][t] as ONNX stores it: in each
+// group panels as kernels/pack.h has them, of a matrix whose rows are taps x input channels and whose columns are
+// output channels. A panel of 16 columns of a 3x3 filter with 8 input channels:
+//
+//   tap (0, 0)                                     tap (0, 1)                      tap (2, 2)
+//   i = 0          i = 1        ...  i = 7       | i = 0        ...        | ... | ...  i = 7
+//   c0 ... c15     c0 ... c15        c0 ... c15  | c0 ... c15                          c0 ... c15
 INGOT_INLINE int64_t conv_packed_floats(const ConvParams& p) {
   return conv_panels(p) * conv_taps(p) * conv_group_in(p) * p.panel;
 }

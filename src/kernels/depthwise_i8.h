@@ -3,8 +3,12 @@
 // X has its padding, of the zero point, around it. Taps are multiplied in pairs by pmaddwd.
 //
 // Operands: X, W, Y, x_zero, then the extra operands of the epilogue. Units: rows of output pixels.
-// W: for each channel the sum of its weights (i32), then [pair of taps][channel][2] i16, the
-// weights less their zero points; channels are a multiple of kDepthwiseChannels.
+// W is packed: sums of each channel's weights, i32, then the weights less their zero points, i16. Channels are padded
+// with zeros to a multiple of kDepthwiseChannels, and so is the last pair of an odd number of taps:
+//
+//   sums                         taps 0 and 1                              taps 2 and 3
+//   c0   c1   c2   ...  c15    | c0      c1      c2      ...  c15        | c0      ...
+//                              | t0 t1   t0 t1   t0 t1        t0 t1      | t2 t3
 #pragma once
 #include "kernels/abi.h"
 #include "kernels/hooks.h"

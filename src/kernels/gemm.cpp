@@ -255,7 +255,7 @@ INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const 
   const float* rows[MR];
   INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = f.a + (row + i) * f.a_row;
   if constexpr (Type == kPanelBF16) {
-    accumulate(acc, rows, kUnroll, reinterpret_cast<const Bf16*>(bytes), NR, p.k, prefetch);
+    accumulate(acc, rows, kUnroll, reinterpret_cast<const BF16*>(bytes), NR, p.k, prefetch);
   } else if constexpr (Type == kPanelF16) {
     accumulate(acc, rows, kUnroll, reinterpret_cast<const F16*>(bytes), NR, p.k, prefetch);
   } else {

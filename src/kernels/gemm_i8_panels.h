@@ -17,18 +17,22 @@ namespace ingot::kernel {
 struct PanelCall {
   const GemmI8Params& p;
   const KernelCall* call;
-  const uint8_t *a, *b;
-  int64_t entry;
-  int64_t first_row, rows;  // of the group
-  const uint8_t** at;       // each row of the group: where it is, or its copy
-  int32_t* row_sums;        // of the group, where they are needed
-  int32_t* start;           // of the panel at hand: what sums begin with
-  int32_t* sums;            // room for two tiles of sums, [rows][columns of a panel]
-  uint8_t* copy;
-  int8_t* own_panel;  // a panel of B that was not packed ahead
-  int32_t* own_colsum;
-  int32_t a_zero, b_zero;  // where all rows or columns have the same, with the shift of A or B in it
-  int32_t a_shift, b_shift;
+  // Each batch entry and group of rows sets these anew (each_group).
+  const uint8_t *a = nullptr, *b = nullptr;  // of the batch entry
+  int64_t entry = 0;
+  int64_t first_row = 0, rows = 0;  // of the group
+  // Scratch (I8PanelScratch).
+  const uint8_t** at = nullptr;   // each row of the group: where it is, or its copy
+  int32_t* row_sums = nullptr;    // of the group, where they are needed
+  int32_t* start = nullptr;       // of the panel at hand: what sums begin with
+  int32_t* sums = nullptr;        // room for two tiles of sums, [rows][columns of a panel]
+  uint8_t* copy = nullptr;        // of the rows of the group, i8_copy_stride bytes apart
+  int8_t* own_panel = nullptr;    // a panel of B that was not packed ahead
+  int32_t* own_colsum = nullptr;  // and the sums of its columns
+  // What is added to A to make it u8, and taken off B to make it i8.
+  int32_t a_shift = 0, b_shift = 0;
+  // Zero points of A and B as shifted, where all rows or all columns have the same.
+  int32_t a_zero = 0, b_zero = 0;
 };
 
 INGOT_INLINE bool panels_need_row_sums(const GemmI8Params& p) { return p.b_zero != kNoZero || !p.b_signed; }
@@ -191,8 +195,7 @@ INGOT_INLINE void finish_rows(const PanelCall& x, const PanelOfBytes& b, const i
 INGOT_INLINE PanelCall panel_call(const KernelCall* call, const GemmI8Params& p) {
   const I8PanelScratch at = i8_panel_scratch(p);
   auto* scratch = static_cast<uint8_t*>(call->scratch);
-  PanelCall x{p,       call,    nullptr, nullptr, 0,       0, 0, nullptr, nullptr,
-              nullptr, nullptr, nullptr, nullptr, nullptr, 0, 0, 0,       0};
+  PanelCall x{.p = p, .call = call};
   x.at = reinterpret_cast<const uint8_t**>(scratch + at.at);
   x.row_sums = reinterpret_cast<int32_t*>(scratch + at.row_sums);
   x.start = reinterpret_cast<int32_t*>(scratch + at.start);

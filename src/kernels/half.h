@@ -1,8 +1,16 @@
 // f16 and bf16 <-> f32: round to nearest even, NaN stays NaN, denormals are kept.
 #pragma once
-#include "kernels/vmath.h"
+#include "kernels/vec.h"
 
 namespace ingot::kernel {
+
+// An element in memory.
+struct F16 {
+  uint16_t bits;
+};
+struct BF16 {
+  uint16_t bits;
+};
 
 using VH = Vec<uint16_t>;
 using VU = Vec<uint32_t>;

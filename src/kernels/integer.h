@@ -23,6 +23,7 @@ INGOT_INLINE int32_t word_at(const void* p) { return load_as<int32_t>(p); }
 
 // acc + the sum of four products of u8 and i8 in each lane, by one instruction where this file may use it.
 #if (defined(__AVX512F__) && defined(__AVX512VNNI__)) || (!defined(__AVX512F__) && defined(__AVXVNNI__))
+#define INGOT_ADDS_BYTE_PRODUCTS
 INGOT_INLINE VI add_products(VI acc, Bytes u, Bytes i) { return add_products_vnni(acc, u, i); }
 #else
 INGOT_INLINE VI add_products(VI acc, Bytes u, Bytes i) {

@@ -185,8 +185,10 @@ INGOT_INLINE void accumulate_digits(VF (&acc)[NV], const DigitRun& a, const uint
   }
 }
 
-// `rows` rows of a tile, element (i, k) at src[i * row_stride + k * col_stride], as [ceil(len /
-// kUnroll)][rows][kUnroll].
+// Packs `rows` rows of A for a tile, element (i, k) at src[i * row_stride + k * col_stride]:
+//
+//   [ceil(len / kUnroll)][rows][kUnroll]      row 0       row 1       ...   | row 0       row 1
+//                                             k0 ... k7   k0 ... k7         | k8 ... k15  k8 ... k15
 INGOT_INLINE void pack_rows(float* dst, const float* src, int64_t rows, int64_t len, int64_t row_stride,
                             int64_t col_stride) {
   int64_t k = 0;

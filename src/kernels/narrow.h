@@ -36,15 +36,9 @@ namespace ingot::kernel {
 
 enum PanelType : int64_t { kPanelF32 = 0, kPanelBF16 = 1, kPanelF16 = 2, kPanelI8 = 3, kPanelU4 = 4 };
 
-// Elements of a panel as the register tile reads them.
-struct Bf16 {
-  uint16_t bits;
-};
-struct F16 {
-  uint16_t bits;
-};
+// kLanes neighbouring elements of a panel, as the register tile multiplies them.
 INGOT_INLINE VF widen(const float* p) { return load(p); }
-INGOT_INLINE VF widen(const Bf16* p) { return bf16_to_f32(load(reinterpret_cast<const uint16_t*>(p))); }
+INGOT_INLINE VF widen(const BF16* p) { return bf16_to_f32(load(reinterpret_cast<const uint16_t*>(p))); }
 INGOT_INLINE VF widen(const F16* p) { return f16_to_f32(load(reinterpret_cast<const uint16_t*>(p))); }
 INGOT_INLINE VF widen(const int8_t* p) { return __builtin_convertvector(__builtin_convertvector(load(p), VI), VF); }
 
@@ -127,7 +121,7 @@ template <int NR>
 INGOT_INLINE void expand_panel(float* dst, const NarrowPanels& n, const char* panel, int64_t k0, int64_t len,
                                float zero_of_all) {
   if (n.type == kPanelBF16)
-    return expand_rows<NR>(dst, reinterpret_cast<const Bf16*>(panel) + k0 * NR, len, nullptr, nullptr);
+    return expand_rows<NR>(dst, reinterpret_cast<const BF16*>(panel) + k0 * NR, len, nullptr, nullptr);
   if (n.type == kPanelF16)
     return expand_rows<NR>(dst, reinterpret_cast<const F16*>(panel) + k0 * NR, len, nullptr, nullptr);
   for (int64_t k = k0; k < k0 + len;) {

@@ -4,16 +4,9 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "kernels/vec.h"
+#include "kernels/half.h"
 
 namespace ingot::kernel {
-
-struct F16 {
-  uint16_t bits;
-};
-struct BF16 {
-  uint16_t bits;
-};
 
 template <class T>
 struct WideOf {

@@ -3,8 +3,13 @@
 // B[K][N] becomes ceil(N / NR) panels of NR columns, each [K][NR] and contiguous, so a register tile streams one
 // panel from start to end:
 //   packed[(n / NR) * K * NR + k * NR + n % NR] = B[k][n],   zero for columns n >= N.
-// Zero columns let every tile compute NR columns; only its store looks at N. Used at model-compile time for weights and
-// inside kernels for operands that are only known at run time.
+//
+//   N = 40, NR = 16:   panel 0                           panel 1                          panel 2
+//                      k = 0          k = 1              k = 0                            k = 0
+//            columns   0 1 ... 15   | 0 1 ... 15 | ...   16 17 ... 31 | 16 17 ... | ...   32 ... 39, 8 zeros | ...
+//
+// Zero columns let every tile compute NR columns; only its store looks at N. Weights are packed when a model is
+// compiled, operands that are not known before a run inside the kernels.
 #pragma once
 #include <utility>
 

@@ -31,8 +31,10 @@ INGOT_INLINE constexpr int64_t tallest_tile(int64_t m, int64_t max_rows) {
 struct PanelWidth {
   int64_t columns, cost;
 };
-inline constexpr PanelWidth kPanelWidths[2][4] = {{{24, 50}, {16, 51}, {0, 0}, {0, 0}},
-                                                  {{48, 100}, {64, 102}, {32, 106}, {16, 135}}};
+// Of 4 and 8 lanes, and of 16; 0 columns: none.
+inline constexpr int kPanels = 4;
+inline constexpr PanelWidth kPanelWidths[2][kPanels] = {{{24, 50}, {16, 51}, {0, 0}, {0, 0}},
+                                                        {{48, 100}, {64, 102}, {32, 106}, {16, 135}}};
 INGOT_INLINE constexpr bool is_panel(int64_t lanes, int64_t columns) {
   for (const PanelWidth& w : kPanelWidths[lanes == 16])
     if (w.columns == columns && columns > 0) return true;
@@ -40,7 +42,7 @@ INGOT_INLINE constexpr bool is_panel(int64_t lanes, int64_t columns) {
 }
 // The width with which a matrix of n columns costs least: padding counts.
 INGOT_INLINE constexpr int64_t best_panel(int64_t lanes, int64_t n) {
-  const PanelWidth(&widths)[4] = kPanelWidths[lanes == 16];
+  const PanelWidth(&widths)[kPanels] = kPanelWidths[lanes == 16];
   PanelWidth best = widths[0];
   for (const PanelWidth& w : widths)
     if (w.columns && div_up(n, w.columns) * w.columns * w.cost < div_up(n, best.columns) * best.columns * best.cost)
@@ -49,23 +51,28 @@ INGOT_INLINE constexpr int64_t best_panel(int64_t lanes, int64_t n) {
 }
 
 // Calls body(Width<columns>) for the run-time width of a panel; folds to one call when it is a constant. Every: widths
-// of every target, for host code that packs; otherwise those of this build.
+// of every target, for host code that packs; otherwise those of this build. Plans have only widths for which is_panel
+// is true, and those are all here, since both read the same table.
 template <int64_t Columns>
 struct Width {
   static constexpr int value = int(Columns);
 };
+template <bool Wide, int I = 0, class Body>
+INGOT_INLINE bool with_panel_of(int64_t columns, const Body& body) {
+  if constexpr (I < kPanels) {
+    constexpr int64_t kColumns = kPanelWidths[Wide][I].columns;
+    if constexpr (kColumns > 0)
+      if (columns == kColumns) return body(Width<kColumns>()), true;
+    return with_panel_of<Wide, I + 1>(columns, body);
+  }
+  return false;
+}
 inline constexpr bool kEveryPanel = true;
 template <bool Every = false, class Body>
 INGOT_INLINE void with_panel(int64_t columns, const Body& body) {
-  constexpr bool wide = Every || kLanes == 16, narrow = Every || kLanes < 16;
-  if (columns == 16) return body(Width<16>());
-  if constexpr (narrow)
-    if (columns == 24) return body(Width<24>());
-  if constexpr (wide) {
-    if (columns == 32) return body(Width<32>());
-    if (columns == 48) return body(Width<48>());
-    if (columns == 64) return body(Width<64>());
-  }
+  const bool found = with_panel_of<kLanes == 16>(columns, body);
+  if constexpr (Every)
+    if (!found) with_panel_of<kLanes != 16>(columns, body);
 }
 
 }  // namespace ingot::kernel

@@ -13,7 +13,7 @@ struct Range {
 }  // namespace
 
 extern "C" KernelStatus ingot_value_range(const KernelCall* call) {
-  const auto& p = *reinterpret_cast<const RangeParams*>(call->param);
+  const auto& p = *reinterpret_cast<const ValueRangeParams*>(call->param);
   auto* out = static_cast<Range*>(call->operand[1]);
   for (int64_t unit = call->begin; unit < call->end; unit++) {
     const float* x = static_cast<const float*>(call->operand[0]) + unit * kRangeChunk;
@@ -25,7 +25,7 @@ extern "C" KernelStatus ingot_value_range(const KernelCall* call) {
 }
 
 extern "C" KernelStatus ingot_value_range_scale(const KernelCall* call) {
-  const auto& p = *reinterpret_cast<const RangeParams*>(call->param);
+  const auto& p = *reinterpret_cast<const ValueRangeParams*>(call->param);
   const auto* ranges = static_cast<const Range*>(call->operand[0]);
   Range all{0, 0};
   for (int64_t i = 0; i < div_up(p.count, kRangeChunk); i++)

@@ -11,7 +11,7 @@ namespace ingot {
 
 inline constexpr int64_t kRangeChunk = 4096;  // stays in L1 from the smallest to the largest
 
-struct RangeParams {
+struct ValueRangeParams {
   int64_t count;  // elements of x
 };
 

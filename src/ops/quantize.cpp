@@ -212,7 +212,7 @@ void infer_dynamic(InferContext& ctx) {
 // The range of x with 0 in it is cut into 255 steps. A tensor of zeros has a scale of 1.
 void lower_dynamic(LowerContext& ctx) {
   const auto dims = ctx.dims(0);
-  const RangeParams p{product_of(dims)};
+  const ValueRangeParams p{product_of(dims)};
   const int64_t chunks = (p.count + kRangeChunk - 1) / kRangeChunk;
   auto result = [&](size_t i, int64_t bytes) { return ctx.has_out(i) ? ctx.output(i) : ctx.shared_temporary(bytes); };
   const Operand scale = result(1, 4), zero = result(2, 1), ranges = ctx.shared_temporary(8 * chunks);
