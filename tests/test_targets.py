@@ -148,10 +148,13 @@ def test_floats_are_close_on_every_target(march: str, threads: int, tmp_path: Pa
     np.testing.assert_allclose(run(float_layers(), tmp_path, march, threads), expected_floats(), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("size", [28, 14, 7])
-@pytest.mark.parametrize("channels", [64, 128, 256, 96])
+@pytest.mark.parametrize(
+    ("kernel", "channels", "size"),
+    [("conv_f32", channels, size) for channels in (64, 128, 256, 96) for size in (28, 14, 7)]
+    + [("conv_winograd_f32", channels, size) for channels, size in ((64, 56), (96, 40), (256, 14))],
+)
 def test_sums_of_a_convolution_stay_in_registers(
-    channels: int, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kernel: str, channels: int, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tile has 24 accumulators, and LLVM once kept some of them in memory inside the loop."""
     weights = {"w": floats(channels, channels, 3, 3)}
@@ -163,9 +166,10 @@ def test_sums_of_a_convolution_stay_in_registers(
     onnx.save(model, tmp_path / "model.onnx")
     monkeypatch.setenv("INGOT_DUMP", str(tmp_path / "dump"))
     monkeypatch.setenv("INGOT_CACHE", "off")
-    ingot.compile(tmp_path / "model.onnx", march="x86-64-v4").emit(tmp_path / "model.so")
-    (kernel,) = (tmp_path / "dump").glob("ingot_conv_f32*.o")
-    block = busiest_block(assembly_of(kernel), "vfmadd")
+    patterns = {"winograd": kernel == "conv_winograd_f32"}
+    ingot.compile(tmp_path / "model.onnx", march="x86-64-v4", patterns=patterns).emit(tmp_path / "model.so")
+    (code,) = (tmp_path / "dump").glob(f"ingot_{kernel}*.o")
+    block = busiest_block(assembly_of(code), "vfmadd")
     multiply = [i for i, line in enumerate(block) if "vfmadd" in line]
     assert len({block[i].split()[-1] for i in multiply}) == 24
     loop = [line for line in block[multiply[0] : multiply[-1]] if "zmm" in line]

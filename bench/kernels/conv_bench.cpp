@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "../../src/kernels/conv.cpp"
+#include "../../src/kernels/conv_winograd.cpp"
 #include "../../src/kernels/gemm.cpp"
 #include "measure.h"
 
@@ -30,6 +31,7 @@ static void set_epilogue(EpilogueOperand* extra, int64_t channels, int64_t kind)
 template <int In, int Out, int Size, int Kernel, int Stride, int Kind>
 struct Layer {
   static constexpr bool kIsGemm = Kernel == 1 && Stride == 1;
+  static constexpr int64_t kWinograd = Kernel == 3 && Stride == 1 ? winograd_best(In, Out, Size, Size) : 0;
   static __attribute__((always_inline)) inline ConvParams conv_params() {
     ConvParams p{};
     p.batch = p.groups = 1, p.in_channels = In, p.out_channels = Out;
@@ -53,11 +55,24 @@ struct Layer {
     set_epilogue(p.extra, Out, Kind);
     return p;
   }
+  static __attribute__((always_inline)) inline WinogradParams winograd_params() {
+    WinogradParams p{};
+    p.m = kWinograd, p.batch = 1, p.in_channels = In, p.out_channels = Out;
+    for (int i = 0; i < 2; i++) p.in[i] = p.out[i] = Size, p.pad[i] = 1;
+    winograd_choose(p, kLanes);
+    p.extras = Kind == kResidualRelu ? 2 : 1;
+    set_epilogue(p.extra, Out, Kind);
+    return p;
+  }
   static __attribute__((noinline)) void run(void** operands, void* scratch) {
     if constexpr (kIsGemm) {
       GemmParams p = gemm_params();
       KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, 0, gemm_units(p), scratch};
       gemm_body(&call);
+    } else if constexpr (kWinograd != 0) {
+      WinogradParams p = winograd_params();
+      KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, 0, winograd_units(p), scratch};
+      winograd_body(&call);
     } else {
       ConvParams p = conv_params();
       KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, 0, conv_units(p), scratch};
@@ -83,7 +98,8 @@ static void add(float* x, float* y, float* residual) {
   char name[64];
   snprintf(name, sizeof name, "%dx%d/%d %d>%d @%d%s", Kernel, Kernel, Stride, In, Out, Size,
            Kind == kResidualRelu ? " +res" : "");
-  float *w = measure::floats(n + 24 * In * Kernel * Kernel, seed++, 0.05f), *bias = measure::floats(Out, seed++);
+  constexpr size_t taps = L::kWinograd ? (L::kWinograd + 2) * (L::kWinograd + 2) : Kernel * Kernel;
+  float *w = measure::floats((Out + 48) * In * taps, seed++, 0.05f), *bias = measure::floats(Out, seed++);
   steps.push_back({name, L::run, double(n) * Size * Size, 1e9, {x, w, y, bias, residual}});
 }
 

@@ -29,7 +29,7 @@ constexpr std::array kFormulas = {
     "softmax",           "layer_norm",         "rms_norm", "attention",
 };
 // These take whatever element-wise nodes they meet, parts of formulas too.
-constexpr std::array kClusters = {"conv", "matmul", "reduce", "elementwise", "table"};
+constexpr std::array kClusters = {"conv", "winograd", "matmul", "reduce", "elementwise", "table"};
 
 class Pipeline {
  public:

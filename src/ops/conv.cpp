@@ -1,11 +1,13 @@
 // Conv: Y = epilogue( conv(X, W) + B ). Plain Conv is [N, C, spatial...]; ingot.Conv has an epilogue over x0 = conv + B
 // and the operands after B, and channels_last for [N, spatial..., C]. The f32 kernels are channels last; other layouts
 // are moved before and after. W may be packed ahead: attributes "packed" and "packed_shape", its dims before. W of
-// ingot.Conv may be stored as bf16 or f16 while X and the arithmetic are f32.
+// ingot.Conv may be stored as bf16 or f16 while X and the arithmetic are f32. Attribute "winograd" of ingot.Conv: see
+// ops/conv.h.
 #include "ops/conv.h"
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 
 #include "kernels/conv_any.h"
 #include "ops/layout.h"
@@ -16,6 +18,7 @@ namespace ingot {
 namespace {
 
 using kernel::ConvParams;
+using kernel::WinogradParams;
 
 constexpr size_t kFirstExtra = 3;
 
@@ -35,6 +38,11 @@ void infer(InferContext& ctx) {
   const Shape& x = ctx.shape(0);
   const Shape w = ctx.node.has("packed") ? to_shape(ctx.node.get_ints("packed_shape")) : ctx.shape(1);
   Shape out = conv_shape(ctx, x, w);
+  if (const int64_t side = winograd_side(ctx.node))
+    ctx.require((side == 2 || side == 4) && is_const(w) &&
+                    fits_winograd(window_of(ctx.node, w.size() - 2, numbers(Shape(w.begin() + 2, w.end()))),
+                                  ctx.node.get_int("group", 1), numbers(w)),
+                "winograd is {} and W is {}, expected 2 or 4 and a 3x3 filter of stride 1 in one group", side, str(w));
   if (ctx.has(2)) {
     const Shape& b = ctx.shape(2);
     ctx.require(b.size() == 1 && (!b[0].is_const() || !w[0].is_const() || b[0] == w[0]),
@@ -98,7 +106,8 @@ Operand packed_weights(LowerContext& ctx, const ConvParams& p, bool depthwise) {
 }
 
 // The fused epilogue as the kernel reads it, or nothing where an operand is broadcast in another way.
-bool add_epilogue(const Conv& c, const Expr& expr, const std::vector<DenseOperand>& extras, ConvParams& p) {
+template <class Params>
+bool add_epilogue(const Conv& c, const Expr& expr, const std::vector<DenseOperand>& extras, Params& p) {
   if (extras.size() > kernel::kMaxEpilogueOperands) return false;
   if (!expr.results.empty() && expr.result_types[0] != DType::F32) return false;
   for (size_t i = 0; i < extras.size(); i++) {
@@ -110,26 +119,28 @@ bool add_epilogue(const Conv& c, const Expr& expr, const std::vector<DenseOperan
   return true;
 }
 
-void emit_windows(LowerContext& ctx, const Conv& c, Operand x, Operand y, const Expr& expr,
-                  const std::vector<DenseOperand>& extras, bool depthwise) {
-  ConvParams p = params(c, ctx.target);
-  if (depthwise) kernel::conv_choose_depthwise(p, ctx.target.lanes);
+// A kernel of operands X, W, Y and those of its epilogue.
+struct ConvKernel {
+  const Kernel& kernel;
+  Operand w;
+  std::span<const SizeField> sizes;
+  int64_t units, scratch;
+};
+template <class Params>
+void emit_with_epilogue(LowerContext& ctx, const Conv& c, Operand x, Operand y, const Expr& expr,
+                        const std::vector<DenseOperand>& extras, const ConvKernel& k, Params p) {
   const bool fused = add_epilogue(c, expr, extras, p);
   if (!fused) p.extras = 0;
-  const Operand w = packed_weights(ctx, p, depthwise);
   const Operand target = fused ? y : ctx.shared_temporary(4 * product_of(c.out));
-  Step& s = ctx.step(depthwise ? kernel::ingot_conv_depthwise_f32_kernel : kernel::ingot_conv_f32_kernel);
-  s.operands = {x, w, target};
+  Step& s = ctx.step(k.kernel);
+  s.operands = {x, k.w, target};
   if (fused)
     for (const DenseOperand& e : extras) s.operands.push_back(e.operand);
   s.params = params_of(p);
-  s.units = depthwise ? kernel::conv_depthwise_units(p) : kernel::conv_units(p);
-  s.scratch = depthwise ? 0 : kernel::conv_scratch_bytes(p);
+  s.sizes = k.sizes;
+  s.units = k.units;
+  s.scratch = k.scratch;
   if (fused && !expr.results.empty()) s.expr = std::make_shared<Expr>(expr);
-  if (depthwise)
-    s.sizes = kernel::kConvDepthwiseSizes;
-  else
-    s.sizes = kernel::kConvSizes;
   s.specialise = true;
   if (fused) return;
   std::vector<DenseOperand> inputs = {{target, c.out}};
@@ -137,11 +148,40 @@ void emit_windows(LowerContext& ctx, const Conv& c, Operand x, Operand y, const 
   emit_elementwise(ctx, expr, inputs, {y}, c.out);
 }
 
+void emit_windows(LowerContext& ctx, const Conv& c, Operand x, Operand y, const Expr& expr,
+                  const std::vector<DenseOperand>& extras, bool depthwise) {
+  ConvParams p = params(c, ctx.target);
+  if (depthwise) kernel::conv_choose_depthwise(p, ctx.target.lanes);
+  const Operand w = packed_weights(ctx, p, depthwise);
+  const ConvKernel k = depthwise ? ConvKernel{kernel::ingot_conv_depthwise_f32_kernel, w, kernel::kConvDepthwiseSizes,
+                                              kernel::conv_depthwise_units(p), 0}
+                                 : ConvKernel{kernel::ingot_conv_f32_kernel, w, kernel::kConvSizes,
+                                              kernel::conv_units(p), kernel::conv_scratch_bytes(p)};
+  emit_with_epilogue(ctx, c, x, y, expr, extras, k, p);
+}
+
+void emit_winograd(LowerContext& ctx, const Conv& c, Operand x, Operand y, const Expr& expr,
+                   const std::vector<DenseOperand>& extras) {
+  WinogradParams p = winograd_weights_params(winograd_side(ctx.node), c.w, ctx.target);
+  p.batch = c.in[0];
+  for (size_t d = 0; d < 2; d++) {
+    p.in[d] = c.in[1 + d];
+    p.out[d] = c.out[1 + d];
+    p.pad[d] = c.window.begin[d];
+  }
+  kernel::winograd_choose(p, ctx.target.lanes);
+  const ConvKernel k{kernel::ingot_conv_winograd_f32_kernel, ctx.input(1), kernel::kWinogradSizes,
+                     kernel::winograd_units(p), kernel::winograd_scratch_bytes(p)};
+  emit_with_epilogue(ctx, c, x, y, expr, extras, k, p);
+}
+
 void emit_channels_last(LowerContext& ctx, const Conv& c, Operand x, Operand y, const Expr& expr,
                         const std::vector<DenseOperand>& extras) {
   const ConvForm form = conv_form(c.window, c.groups, c.w);
   if (form == ConvForm::Matrix)
     emit_matrix(ctx, c, x, y, expr, extras);
+  else if (winograd_side(ctx.node) && ctx.node.has("packed"))
+    emit_winograd(ctx, c, x, y, expr, extras);
   else
     emit_windows(ctx, c, x, y, expr, extras, form == ConvForm::Depthwise);
 }
@@ -294,6 +334,21 @@ ConvForm conv_form(const Window& w, int64_t groups, const std::vector<int64_t>& 
   if (groups == 1 && all(w.kernel, 1) && all(w.stride, 1) && all(w.begin, 0) && all(w.end, 0)) return ConvForm::Matrix;
   if (groups > 1 && dims[1] == 1 && dims[0] == groups) return ConvForm::Depthwise;
   return ConvForm::General;
+}
+
+bool fits_winograd(const Window& w, int64_t groups, const std::vector<int64_t>& dims) {
+  const std::vector<int64_t> three{3, 3}, one{1, 1};
+  return groups == 1 && dims[1] > 0 && w.kernel == three && w.stride == one && w.dilation == one;
+}
+int64_t winograd_side(const Node& node) { return node.get_int("winograd", 0); }
+
+WinogradParams winograd_weights_params(int64_t side, const std::vector<int64_t>& w, const Target& target) {
+  WinogradParams p{};
+  p.m = side;
+  p.in_channels = w[1];
+  p.out_channels = w[0];
+  kernel::winograd_choose(p, target.lanes);
+  return p;
 }
 
 std::vector<int64_t> conv_weight_dims(const Node& node, const std::vector<int64_t>& operand) {

@@ -2,6 +2,7 @@
 // and by planner/pack_weights.cpp, which packs constant weights ahead.
 #pragma once
 #include "kernels/conv.h"
+#include "kernels/conv_winograd.h"
 #include "ops/window.h"
 
 namespace ingot {
@@ -16,6 +17,12 @@ std::vector<int64_t> conv_weight_dims(const Node&, const std::vector<int64_t>& o
 
 // What packing needs: channels, groups, taps and the panel; the sizes of images are filled in where they are known.
 kernel::ConvParams conv_weights_params(const Window&, int64_t groups, const std::vector<int64_t>& w, const Target&);
+
+// Winograd's form of a convolution (kernels/conv_winograd.h): attribute "winograd" of ingot.Conv is the side of its
+// tiles, 2 or 4. It holds for filters that are packed ahead; others are computed directly.
+bool fits_winograd(const Window&, int64_t groups, const std::vector<int64_t>& w);
+int64_t winograd_side(const Node&);  // 0: none
+kernel::WinogradParams winograd_weights_params(int64_t side, const std::vector<int64_t>& w, const Target&);
 
 // The shape of Y for shapes of X and W, which are checked against the attributes.
 Shape conv_shape(const InferContext&, const Shape& x, const Shape& w);

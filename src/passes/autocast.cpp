@@ -200,7 +200,7 @@ class Autocast {
     with.inputs = {a.values, b[0], a.zero, kNoTensor, a.scale, b_scale};
     with.inputs.insert(with.inputs.end(), operands.begin(), operands.end());
     with.attrs["epilogue"] = integer_epilogue(n, operands, adds);
-    with.attrs.erase("transA");
+    for (const char* attr : {"transA", "winograd"}) with.attrs.erase(attr);
     e_.replace(h, std::move(with));
   }
 

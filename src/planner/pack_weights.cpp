@@ -129,8 +129,15 @@ Packing pack_filter(const Target& target, const Node& node, const ConstantPtr& c
   const Window window = window_of(node, w.size() - 2, {w.begin() + 2, w.end()});
   const ConvForm form = conv_form(window, groups, w);
   if (form == ConvForm::Matrix) return pack_matrix(target, c, w[1], w[0], 1, w[1]);
-  const ConvParams p = conv_weights_params(window, groups, w, target);
   const auto from = wide(c);
+  if (const int64_t side = winograd_side(node)) {
+    const kernel::WinogradParams p = winograd_weights_params(side, w, target);
+    return {p.panel, DType::F32, kernel::winograd_packed_floats(p), kernel::winograd_panels(p),
+            [=](std::byte* to, int64_t part) {
+              kernel::winograd_pack_weights(reinterpret_cast<float*>(to), from.get(), p, part, part + 1);
+            }};
+  }
+  const ConvParams p = conv_weights_params(window, groups, w, target);
   if (form == ConvForm::Depthwise)
     return {1, DType::F32, kernel::conv_taps(p) * p.out_channels, 1,
             [=](std::byte* to, int64_t) { kernel::conv_pack_depthwise(reinterpret_cast<float*>(to), from.get(), p); }};
