@@ -12,8 +12,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "conformance"))
 from modes import MODES
-from wheel_models import MODELS
 from test_models import assert_close
+from wheel_models import MODELS
 
 NAMES = [name for name in MODELS if name not in ("silero_vad_ifless", "smart_turn", "minilm")]
 
