@@ -55,7 +55,7 @@ void link_library(const std::vector<std::string>& objects, const std::string& pa
                                    "-Bsymbolic",
                                    "--as-needed",
                                    "-O0",
-                                   "--threads=2",
+                                   "--threads=1",  // of its own it would leave unfinished when the process ends
                                    "--version-script=" + script_path,
                                    "-o",
                                    path};
