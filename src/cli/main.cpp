@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
+#include "compiler/kernel_store.h"
 
 namespace {
 
@@ -32,6 +33,9 @@ void declare(ingot::Command& program) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  const struct AtEnd {
+    ~AtEnd() { ingot::end_background_compiles(); }
+  } at_end;
   try {
     return ingot::run_command_line(argc, argv, kAbout, kFooter, declare);
   } catch (const ingot::Error& e) {

@@ -24,7 +24,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 // Linking takes milliseconds, so kernels are handed over in groups: those that were ready within this time.
 constexpr auto kHandOver = std::chrono::milliseconds(100);
-constexpr int kNice = 19;
+constexpr int kNice = 5;
 
 // A kernel that some session asked for. It stays for the life of the process, as its code does.
 struct Wanted {
@@ -96,6 +96,15 @@ class KernelStore {
     if (current_ && current_->users.empty()) stop_current_ = true;
   }
 
+  void end() {
+    {
+      std::lock_guard lock(mutex_);
+      ending_ = stop_current_ = true;
+      work_.notify_one();
+    }
+    if (running_.exchange(false)) thread_->join();
+  }
+
   // There is a thread if there is work: after a fork it has to be started anew.
   void keep_going() {
     if (running_.load(std::memory_order_relaxed)) return;
@@ -105,19 +114,24 @@ class KernelStore {
 
  private:
   KernelStore() {
-    // A fork waits until no kernel is being compiled: the child could not use what another thread of LLVM had locked.
+    // No kernel is compiled during a fork: the child could not use what another thread of LLVM had locked. One that is
+    // being compiled is given up, and begun anew afterwards.
     pthread_atfork(
         [] {
+          get().forks_++;
+          get().stop_current_ = true;
           get().busy_.lock();
           get().mutex_.lock();
         },
         [] {
           get().mutex_.unlock();
           get().busy_.unlock();
+          get().forks_--;
         },
         [] {
           KernelStore& s = get();
           s.running_ = false;  // threads do not survive a fork
+          s.forks_ = 0;
           new (&s.work_) std::condition_variable;
           s.mutex_.unlock();
           s.busy_.unlock();
@@ -153,18 +167,6 @@ class KernelStore {
     if (running_ || ending_) return;
     running_ = true;
     thread_ = new std::thread([this] { work(); });
-    static std::once_flag once;
-    std::call_once(once, [] { std::atexit([] { get().end(); }); });
-  }
-
-  // The process ends: LLVM must not be at work while its globals are destroyed.
-  void end() {
-    {
-      std::lock_guard lock(mutex_);
-      ending_ = stop_current_ = true;
-      work_.notify_one();
-    }
-    if (running_) thread_->join();
   }
 
   // The one that has cost most, and the batch it is in. The mutex is held.
@@ -207,6 +209,7 @@ class KernelStore {
       cache = batch->cache;
       current_ = w;
       stop_current_ = false;
+      if (forks_ > 0) stop_current_ = true;
     }
     std::string object;
     bool failed = false;
@@ -282,6 +285,7 @@ class KernelStore {
   bool ending_ = false;
   const Wanted* current_ = nullptr;  // being compiled
   std::atomic<bool> stop_current_{false};
+  std::atomic<int> forks_{0};  // that wait for busy_
   Clock::time_point handed_over_;
 };
 
@@ -319,6 +323,8 @@ class SessionKernels : public KernelSource {
 };
 
 }  // namespace
+
+void end_background_compiles() { KernelStore::get().end(); }
 
 std::shared_ptr<KernelSource> compiled_kernels(const Target& target, const Cache& cache, bool wait) {
   return std::make_shared<SessionKernels>(target, cache, wait);

@@ -14,4 +14,8 @@ namespace ingot {
 // wait: find() returns when all code is there; it is then compiled on all cores.
 std::shared_ptr<KernelSource> compiled_kernels(const Target&, const Cache&, bool wait);
 
+// Ends the thread, for good. A program calls it before it exits: LLVM's globals, some of which are made while a kernel
+// is compiled, are then destroyed in an order that nobody chooses.
+void end_background_compiles();
+
 }  // namespace ingot

@@ -11,6 +11,7 @@
 #include "cli/peak.h"
 #include "cli/read_bandwidth.h"
 #include "cli/version.h"
+#include "compiler/kernel_store.h"
 #include "python/arrays.h"
 #include "python/builder.h"
 #include "python/cache.h"
@@ -179,6 +180,8 @@ NB_MODULE(_ingot, m) {
   add_builder(m);
   add_quantizer(m);
   add_cache(m);
+  nb::module_::import_("atexit").attr("register")(
+      nb::cpp_function([] { end_background_compiles(); }, nb::call_guard<nb::gil_scoped_release>()));
   add_weights(m);
   m.def(
       "targets",
