@@ -3,19 +3,13 @@
 
 #include "base/checked.h"
 #include "ops/layout.h"
-#include "ops/via_f32.h"
+#include "ops/square.h"
 
 namespace ingot {
 namespace {
 
 void infer(InferContext& ctx) {
-  const DType t = ctx.dtype(0);
-  ctx.set_dtype(0, t);
-  ctx.require(is_half(t) || t == DType::F32 || t == DType::F64, "X is {}, expected f16, bf16, f32 or f64", name(t));
-  const Shape& x = ctx.shape(0);
-  const size_t rank = x.size();
-  ctx.require(rank >= 2 && (!x[rank - 1].is_const() || !x[rank - 2].is_const() || x[rank - 1] == x[rank - 2]),
-              "X is {}, expected square matrices [..., n, n]", str(x));
+  const Shape& x = infer_square_matrices(ctx);
   ctx.set_shape(0, Shape(x.begin(), x.end() - 2));
 }
 
