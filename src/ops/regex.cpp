@@ -85,8 +85,12 @@ class RegexCompiler {
   uint32_t sequence() {
     Node all{Node::kSequence};
     while (more() && text_[at_] != '|' && text_[at_] != ')') {
-      if (accept(U"\\Q")) {
-        while (more() && !accept(U"\\E")) all.children.push_back(repeated(literal(text_[at_++])));
+      if (accept(U"\\Q")) {  // up to \E all stands for itself; what follows \E repeats the last character
+        for (bool open = !accept(U"\\E"); open && more();) {
+          const uint32_t one = literal(text_[at_++]);
+          open = !accept(U"\\E");
+          all.children.push_back(open ? one : repeated(one));
+        }
         continue;
       }
       all.children.push_back(repeated(atom()));
