@@ -5,7 +5,6 @@
 #include "../../src/kernels/gemm.cpp"
 #include "../../src/kernels/gemm_few.cpp"
 #include "../../src/kernels/gemm_fixed.cpp"
-#include "../../src/kernels/gemm_row_dot.cpp"
 #include "kernels/half.h"
 #include "measure.h"
 
@@ -24,40 +23,40 @@ extern "C" __attribute__((always_inline)) inline VF ingot_hook_epilogue(VF acc, 
 }
 
 struct Kind {
-  int64_t type, block, digits, form;
+  GemmForm form;
+  int64_t type, block, digits;
 };
-static constexpr Kind kF32{kPanelF32, 0, 3, -1}, kI8{kPanelI8, 1 << 20, 3, -1}, kU4{kPanelU4, 32, 3, -1},
-    kI8Rounded{kPanelI8, 1 << 20, 2, -1}, kU4Rounded{kPanelU4, 32, 2, -1}, kU4Few{kPanelU4, 32, 3, kGemmFew},
-    kU4Wide{kPanelU4, 32, 3, kGemmWide}, kI8Few{kPanelI8, 1 << 20, 3, kGemmFew},
-    kI8Wide{kPanelI8, 1 << 20, 3, kGemmWide};
+static constexpr int64_t kColumn = 1 << 20;  // one scale for a column
+static constexpr Kind kF32{kGemmWide, kPanelF32, kColumn, 3}, kI8Wide{kGemmWide, kPanelI8, kColumn, 3},
+    kI8Few{kGemmFew, kPanelI8, kColumn, 3}, kI8Fixed{kGemmFixed, kPanelI8, kColumn, 2},
+    kU4Wide{kGemmWide, kPanelU4, 32, 3}, kU4Few{kGemmFew, kPanelU4, 32, 3}, kU4Few16{kGemmFew, kPanelU4, 32, 2},
+    kU4Fixed{kGemmFixed, kPanelU4, 32, 2};
 
 template <int M, int N, int K, const Kind& kind>
-static constexpr GemmParams params_of() {
+static GemmParams params_of() {
   GemmParams p{};
   p.panel = best_panel(kLanes, N), p.b_packed = 1, p.b_type = kind.type, p.b_half = kind.type == kPanelU4;
   p.b_block = kind.block < K ? kind.block : K, p.b_zero = kind.type == kPanelU4 ? 8 : 0, p.a_digits = kind.digits;
   p.m = M, p.n = N, p.k = K, p.batch[0] = p.batch[1] = p.batch[2] = 1;
   p.a_row = K, p.a_col = 1, p.c_row = N;
+  gemm_cut(p, kLanes, kind.form);
   return p;
 }
 
 template <int M, int N, int K, const Kind& kind>
-static __attribute__((noinline, flatten)) void gemm_of(void** operands, bool dot) {
+static __attribute__((noinline)) void gemm_of(void** operands) {
+  constexpr int NR = int(best_panel(kLanes, N));
   GemmParams p = params_of<M, N, K, kind>();
-  gemm_cut(p, kLanes);
-  if (kind.form >= 0) {
-    p.form = kind.form;
-    p.tile_rows = tallest_tile(M, tile_rows(kLanes, p.panel)), p.k_slice = gemm_k_slice(K);
-  }
   KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, 0, gemm_units(p), scratch, 0};
-  if (p.form == kGemmFixed)
-    ingot_gemm_fixed(&call);
-  else if (p.form == kGemmWide)
-    ingot_gemm_f32(&call);
-  else if (dot)
-    ingot_gemm_row_dot(&call);
-  else
-    ingot_gemm_few(&call);
+  for_groups(&call, div_up(N, NR), p.m_blocks,
+             [&](int64_t entry, int64_t block, bool fresh, int64_t first, int64_t last) INGOT_INLINED {
+               if constexpr (kind.form == kGemmFixed)
+                 gemm_fixed<NR>(&call, p, entry, block, fresh, first, last);
+               else if constexpr (kind.form == kGemmWide)
+                 gemm_block<NR>(&call, p, entry, block, first, last);
+               else
+                 gemm_few<NR, kind.type, Shorts, kTileRows<NR>>(&call, p, entry, fresh, first, last);
+             });
 }
 
 // Random panels: whole numbers, and scales that are halves or floats.
@@ -83,13 +82,13 @@ static size_t fill() {
 }
 
 template <int M, int N, int K, const Kind& kind>
-static void run(const char* name, bool dot = false) {
+static void run(const char* name) {
   for (size_t i = 0; i < size_t(kMatrices) * kMost * (kMost + 64) / 4 && kind.type == kPanelF32; i++) packed[i] = 0.01f;
   const size_t size = fill<M, N, K, kind>();
   int i = 0;
   auto r = measure::best(0.3, [&] {
     void* operands[] = {a, reinterpret_cast<char*>(packed) + size_t(i++ % kMatrices) * size, c};
-    gemm_of<M, N, K, kind>(operands, dot);
+    gemm_of<M, N, K, kind>(operands);
   });
   const double seconds = r.seconds, macs = double(M) * N * K;
   printf("M %4d N %4d K %4d %-16s %8.3f ms %6.1f %% of %.1f GMAC/s, %5.1f GB/s\n", M, N, K, name, seconds * 1e3,
@@ -97,21 +96,25 @@ static void run(const char* name, bool dot = false) {
   fflush(stdout);
 }
 
-template <int M, int N, int K>
-static void each() {
-  run<M, N, K, kF32>("f32"), run<M, N, K, kI8>("i8"), run<M, N, K, kU4>("u4");
-  run<M, N, K, kI8Rounded>("i8, A in 16 bits"), run<M, N, K, kU4Rounded>("u4, A in 16 bits");
-  if (M == 1) run<M, N, K, kU4Rounded>("u4, vpdpbusd", true);
-}
 template <int M>
-static void forms() {
+static void small() {
   run<M, 2816, 1024, kI8Few>("i8, few"), run<M, 2816, 1024, kI8Wide>("i8, wide");
+  run<M, 2816, 1024, kI8Fixed>("i8, 16 bits");
   run<M, 2816, 1024, kU4Few>("u4, few"), run<M, 2816, 1024, kU4Wide>("u4, wide");
-  run<M, 2816, 1024, kI8Rounded>("i8, A in 16 bits"), run<M, 2816, 1024, kU4Rounded>("u4, A in 16 bits");
+  run<M, 2816, 1024, kU4Fixed>("u4, 16 bits");
+}
+template <int M, int N, int K>
+static void large() {
+  run<M, N, K, kF32>("f32"), run<M, N, K, kI8Wide>("i8"), run<M, N, K, kU4Wide>("u4");
+  run<M, N, K, kI8Fixed>("i8, 16 bits"), run<M, N, K, kU4Fixed>("u4, 16 bits");
 }
 
-int main(int argc, char**) {
-  each<512, 1024, 1024>(), each<512, 2816, 1024>(), each<512, 1024, 2816>(), each<1, 4096, 4096>();
-  if (argc > 1)
-    forms<2>(), forms<4>(), forms<6>(), forms<8>(), forms<9>(), forms<12>(), forms<16>(), forms<24>(), forms<32>();
+int main() {
+#if !defined(INGOT_ONLY_SMALL)
+  large<512, 1024, 1024>(), large<512, 2816, 1024>(), large<512, 1024, 2816>();
+#endif
+#if !defined(INGOT_ONLY_LARGE)
+  run<1, 4096, 4096, kI8Few>("i8"), run<1, 4096, 4096, kU4Few>("u4"), run<1, 4096, 4096, kU4Few16>("u4, 16 bits");
+  small<2>(), small<4>(), small<8>(), small<9>(), small<16>(), small<32>();
+#endif
 }

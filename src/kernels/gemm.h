@@ -96,8 +96,8 @@ INGOT_INLINE int64_t gemm_k_slice(int64_t k) {
 INGOT_INLINE int64_t gemm_m_blocks(int64_t m) { return max_of(1, div_up(m - kGemmBlockRows / 4, kGemmBlockRows)); }
 
 // Fills in the form, and how the product is cut, of params that have everything else.
-INGOT_INLINE void gemm_cut(GemmParams& p, int64_t lanes) {
-  p.form = gemm_form(p);
+INGOT_INLINE void gemm_cut(GemmParams& p, int64_t lanes, GemmForm form) {
+  p.form = form;
   const bool fixed = p.form == kGemmFixed;
   p.tile_rows = tallest_tile(p.m, fixed ? tile_rows_of_two_steps(lanes, p.panel) : tile_rows(lanes, p.panel));
   p.k_slice = fixed ? fixed_slice(gemm_narrow(p)) : gemm_k_slice(p.k);

@@ -90,7 +90,7 @@ INGOT_INLINE void pair_step(VI (&acc)[MR][NV], const int16_t* const (&a)[MR], in
     const Shorts pair = __builtin_bit_cast(Shorts, VI(word_at(a[i] + at)));
     INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] += multiply_shorts(pair, row[j]);
   }
-  end_step(acc[MR - 1]);
+  end_step(acc);
 }
 
 // Adds to the sums of one row what runs [first_run, last_run) without a factor are in floats.

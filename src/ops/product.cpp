@@ -107,7 +107,7 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   g.b_zero = p.b_zero;
   set_matrices(g, p, batch, m);
   set_result(g, p, batch, operands);
-  kernel::gemm_cut(g, ctx.target.lanes);
+  kernel::gemm_cut(g, ctx.target.lanes, kernel::gemm_form(g));
   Step& s = ctx.step(kernel::gemm_kernel(g, ctx.target.adds_byte_products()));
   s.operands = {p.a.operand, p.b.operand, out};
   for (const DenseOperand& e : extras) s.operands.push_back(e.operand);

@@ -113,7 +113,7 @@ void check(const NarrowShape& s, unsigned seed = 1) {
   p.b_block = packing.layout.block;
   p.a_digits = s.a_digits, p.b_zero = packing.zero, p.m = s.m, p.n = s.n, p.k = s.k,
   p.batch[0] = p.batch[1] = p.batch[2] = 1;
-  gemm_cut(p, kLanes);
+  gemm_cut(p, kLanes, gemm_form(p));
   p.a_row = s.a_transposed ? 1 : s.k, p.a_col = s.a_transposed ? s.m : 1, p.c_row = s.n;
   p.a_packing |= s.a_transposed;
   if (s.k_slice) p.k_slice = p.form == kGemmFixed ? div_up(s.k_slice, kRunRows) * kRunRows : s.k_slice;
