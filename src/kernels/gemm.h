@@ -6,14 +6,13 @@
 //  - B: packed into panels (kernels/pack.h), or plain with any strides: then every unit packs its
 //    own panel into scratch. Packed panels may be narrow (kernels/narrow.h), which have three forms:
 //
-//    form         kernel                    rows          how A meets B
-//    kGemmFew     gemm_few.cpp              few           panels are widened in registers; one row of A meets 4-bit
-//                 or gemm_row_dot.cpp                     numbers in digits, with vpdpbusd if the target has it
-//    kGemmFixed   gemm_fixed.cpp            two or more   A is rounded to 16 bits, where that is allowed, and
-//    multiplied
-//                                                         by integers of 16 bits (kernels/fixed.h)
-//    kGemmWide    gemm.cpp                  many          a slice of a panel is expanded to floats in scratch and used
-//                                                         for all tiles of a block; also every B that is not narrow
+//    form         kernel               rows          how A meets B
+//    kGemmFew     gemm_few.cpp,        few           panels are widened in registers; one row of A meets 4-bit
+//                 gemm_row_dot.cpp                   numbers in digits, with vpdpbusd if the target has it
+//    kGemmFixed   gemm_fixed.cpp       two or more   A is rounded to 16 bits, where that is allowed, and multiplied by
+//                                                    integers of 16 bits (kernels/fixed.h)
+//    kGemmWide    gemm.cpp             many          a slice of a panel is expanded to floats in scratch and used for
+//                                                    all tiles of a block; also every B that is not narrow
 //  - C: contiguous columns, rows c_row apart.
 //  - Up to three batch dims; a stride of 0 broadcasts. A batch dim over which B is broadcast and A and C are contiguous
 //    is better made part of M.

@@ -4,6 +4,7 @@
 // Loops of a call: block of rows, slice of K, panel, tile, run. A block of A is packed once, a slice of a panel once
 // for all tiles of the block.
 #include "kernels/gemm_operands.h"
+#include "kernels/isa/integer_step.h"
 
 namespace ingot::kernel {
 
@@ -90,7 +91,7 @@ INGOT_INLINE void pair_step(VI (&acc)[MR][NV], const int16_t* const (&a)[MR], in
     const Shorts pair = __builtin_bit_cast(Shorts, VI(word_at(a[i] + at)));
     INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] += multiply_shorts(pair, row[j]);
   }
-  end_step(acc);
+  end_integer_step(acc);
 }
 
 // Adds to the sums of one row what runs [first_run, last_run) without a factor are in floats.

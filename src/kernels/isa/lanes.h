@@ -23,17 +23,6 @@ inline __attribute__((always_inline)) void end_step(V (&last)[N]) {
   }
 }
 
-// The same for sums of integers, whose order LLVM may change too: it would add products to each other first, and have
-// more of them than registers.
-template <class V, int M, int N>
-inline __attribute__((always_inline)) void end_step(V (&sums)[M][N]) {
-#pragma clang loop unroll(full)
-  for (int i = 0; i < M; i++)
-#pragma clang loop unroll(full)
-    for (int j = 0; j < N; j++) asm volatile("" : "+v"(sums[i][j]));
-  asm volatile("" ::: "memory");
-}
-
 // A mask of lanes that the compiler does not know. LLVM 22 makes of a masked store that narrows its elements, with a
 // constant mask of one lane, a store of the wide element: it overwrites what follows.
 inline __attribute__((always_inline)) unsigned short unknown_mask(unsigned short mask) {
