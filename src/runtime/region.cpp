@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "planner/plan.h"
 #include "runtime/profile.h"
+#include "runtime/run_alone.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {
@@ -99,6 +100,7 @@ struct Ready {
     Location location;
   };
   std::vector<External> external;
+  RunAlone run_alone;
   std::mutex mutex;
   std::vector<std::unique_ptr<Context>> free;
 };
@@ -302,7 +304,10 @@ struct Region::Impl {
     };
     for (const auto& x : r.external) c.pointers[x.slot] = address(x.location);
     bool missed = false;
-    for (size_t s = 0; s < r.plan.steps.size(); s++) run_step(r, s, c, missed);
+    const bool alone = options.threads == 1 || r.run_alone.alone(), timed = options.threads > 1 && r.run_alone.timed();
+    const int64_t start = timed ? Profile::now() : 0;
+    for (size_t s = 0; s < r.plan.steps.size(); s++) run_step(r, s, c, alone ? 1 : options.threads, missed);
+    if (timed) r.run_alone.ran(alone, Profile::now() - start);
     if (missed) options.kernels->missed();
     for (const Copy& copy : r.plan.copies)
       std::memcpy(outputs[static_cast<size_t>(copy.output)], address(copy.from), static_cast<size_t>(copy.bytes));
@@ -317,7 +322,7 @@ struct Region::Impl {
     execute(r, c, inputs, outputs);
   }
 
-  void run_step(Ready& r, size_t s, Context& c, bool& missed) {
+  void run_step(Ready& r, size_t s, Context& c, int threads, bool& missed) {
     const PlannedStep& p = r.plan.steps[s];
     // One choice for all threads of the step; specialised code may come while it runs.
     const KernelFn specialised = p.specialised ? p.specialised->function.load(std::memory_order_acquire) : nullptr;
@@ -326,10 +331,10 @@ struct Region::Impl {
         &p,   specialised ? specialised : p.native, c.pointers.data() + r.first[s], c.scratch.get(), c.scratch_stride,
         {kOk}};
     const int64_t start = timed ? Profile::now() : 0;
-    if (options.threads == 1 || p.step.units <= p.step.grain)
+    if (threads == 1 || p.step.units <= p.step.grain)
       run_range(&call, {0, p.step.units, 0, 0});
     else
-      parallel_for(p.step.units, p.step.grain, options.threads, run_range, &call);
+      parallel_for(p.step.units, p.step.grain, threads, run_range, &call);
     const int64_t end = timed ? Profile::now() : 0;
     if (misses) p.specialised->native_ns.fetch_add(end - start, std::memory_order_relaxed);
     missed |= misses;
