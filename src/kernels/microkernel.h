@@ -162,13 +162,17 @@ INGOT_INLINE void prefetch_destination(const Destination& d, const Epilogue& e) 
   }
 }
 
-// All loads before all stores: rows that are a multiple of 4 KB apart would otherwise wait for each other.
+// All loads before all stores: rows that are a multiple of 4 KB apart would otherwise wait for each other. Each
+// question is asked once for the tile: asked for each vector, it splits the code so often that LLVM spills sums in the
+// loop over K.
 template <int MR, int NV>
 INGOT_INLINE void finish_full(VF (&acc)[MR][NV], const Destination& d, const Epilogue& e) {
-  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) {
-    if (!d.first) acc[i][j] += load(d.c + i * d.ldc + j * kLanes);
-    if (d.last) acc[i][j] = apply(e, acc[i][j], d.row + i, d.col + j * kLanes, kLanes);
-  }
+  if (!d.first)
+    INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] +=
+        load(d.c + i * d.ldc + j * kLanes);
+  if (d.last)
+    INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] =
+        apply(e, acc[i][j], d.row + i, d.col + j * kLanes, kLanes);
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++)
       store(d.c + i * d.ldc + j * kLanes, acc[i][j]);
 }

@@ -113,6 +113,7 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   for (const DenseOperand& e : extras) s.operands.push_back(e.operand);
   s.params = params_of(g);
   s.units = kernel::gemm_units(g);
+  s.grain = grain_for_products(g.m / g.m_blocks * g.panel * g.k);
   s.scratch = kernel::gemm_scratch_bytes(g);
   if (!expr.results.empty()) s.expr = std::make_shared<Expr>(expr);
   s.sizes = kernel::kGemmSizes;
@@ -142,6 +143,7 @@ void emit_gemm_bf16(LowerContext& ctx, const Product& p, const Batch& batch, int
   s.params = params_of(g);
   s.sizes = kernel::kGemmBf16Sizes;
   s.units = kernel::bf16_units(g);
+  s.grain = grain_for_products(g.m / g.m_blocks * g.panel * g.k);
   s.scratch = kernel::bf16_scratch(g).total;
   if (!expr.results.empty()) s.expr = std::make_shared<Expr>(expr);
   s.specialise = m * p.n * p.k >= 4096;
