@@ -31,6 +31,13 @@ bool waits(const CompileOptions& options) {
   return options.wait || (everywhere && std::string_view(everywhere) == "1");
 }
 
+// A state may be bound to a graph that adds to one of its inputs: that takes operators the graph does not name.
+bool may_grow(const Graph& g) {
+  return std::any_of(g.nodes.begin(), g.nodes.end(), [&](const Node& n) {
+    return (n.is("Concat") || n.is("Pad")) && std::count(g.inputs.begin(), g.inputs.end(), n.inputs[0]) > 0;
+  });
+}
+
 // Linker symbols of the functions that register the graph's operators: what they do not name stays out of the library.
 void add_registrars(const Graph& g, std::set<std::string>& symbols) {
   for (const Node& n : g.nodes) {
@@ -104,6 +111,8 @@ void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, c
         requests.push_back(std::move(r));
       }
     add_registrars(*packed, registrars);
+    if (may_grow(*packed))
+      registrars.insert(ingot_ops_registrar_symbols[OpRegistry::get().find("Append", "ingot")->source]);
     if (wanted.size() == 1) embedded = packed;
   }
   const Cache cache(options.cache_dir);
@@ -136,7 +145,8 @@ void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, c
   const std::string beside = path + "." + std::to_string(getpid()) + ".new";
   link_library(objects, beside,
                {"ingot_api_version", "ingot_create", "ingot_destroy", "ingot_signature", "ingot_run", "ingot_release",
-                "ingot_error"});
+                "ingot_state_create", "ingot_state_destroy", "ingot_state_signature", "ingot_state_run",
+                "ingot_state_reset", "ingot_state_length", "ingot_state_get", "ingot_state_set", "ingot_error"});
   std::error_code error;
   fs::rename(beside, path, error);
   if (error) {
