@@ -41,9 +41,10 @@ class Builder:
         self.nodes.append(helper.make_node(op, inputs, [to], **attributes))
         return to
 
-    def constant(self, value: NDArray[Any]) -> str:
-        self.weights.append(numpy_helper.from_array(value, f"c{len(self.weights)}"))
-        return self.weights[-1].name
+    def constant(self, value: Any) -> str:
+        name = f"c{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
 
     def ints(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
