@@ -1,6 +1,6 @@
 """Llama-like models with 4-bit weights: milliseconds a token while the past grows, and prompt tokens a second.
 
-Random weights, exported once to build/models. Beside onnxruntime (MatMulNBits) and, where bench/requirements-llama.txt
+Random weights, written once to build/models. Beside onnxruntime (MatMulNBits) and, where bench/requirements-llama.txt
 is installed, llama.cpp (Q4_0). make bench-llama ARGS="--sizes small --threads 1"
 """
 
@@ -14,14 +14,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 from models import CACHE, RECIPE, quiet
+from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 from rich.table import Table
 
 import ingot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -45,56 +47,86 @@ class Size:
 SIZES = {"small": Size(1024, 2816), "large": Size(2048, 5632)}  # 0.25 and 0.9 billion parameters
 
 
+class LlamaGraph:
+    """A Llama in the operators of ONNX: ids and a past of any length in, logits of the last token and the past out."""
+
+    def __init__(self, size: Size) -> None:
+        self.size, self.head = size, size.width // HEADS
+        self.random = np.random.default_rng(0)
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+        self.inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, [1, "tokens"])]
+        self.outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, 1, VOCABULARY])]
+
+    def add(self, op: str, *inputs: str, to: Sequence[str] = (), **attributes: Any) -> str:
+        outputs = [*to] or [f"t{len(self.nodes)}"]
+        self.nodes.append(helper.make_node(op, inputs, outputs, **attributes))
+        return outputs[0]
+
+    def constant(self, value: Any) -> str:
+        name = f"c{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.asarray(value), name))
+        return name
+
+    def linear(self, x: str, rows: int, columns: int) -> str:
+        weight = self.random.standard_normal((rows, columns), dtype=np.float32)
+        return self.add("MatMul", x, self.constant(weight / np.float32(np.sqrt(rows))))
+
+    def norm(self, x: str) -> str:
+        return self.add("RMSNormalization", x, self.constant(np.ones(self.size.width, np.float32)), epsilon=1e-6)
+
+    def by_heads(self, x: str, heads: int) -> str:
+        return self.add("Transpose", self.add("Reshape", x, self.constant([0, 0, heads, self.head])), perm=[0, 2, 1, 3])
+
+    def positions(self) -> str:
+        """Of the new tokens, behind the past."""
+        past = self.add("Shape", "past_key_values.0.key", start=2, end=3)
+        end = self.add("Add", past, self.add("Shape", "input_ids", start=1, end=2))
+        none = self.constant(np.zeros(0, np.int64))
+        first, last = (self.add("Reshape", t, none) for t in (past, end))
+        return self.add("Unsqueeze", self.add("Range", first, last, self.constant(np.int64(1))), self.constant([0]))
+
+    def attention(self, x: str, layer: int, turns: Sequence[str]) -> str:
+        width, keys = self.size.width, KEY_HEADS * self.head
+        q, k, v = (self.by_heads(self.linear(x, width, n), n // self.head) for n in (width, keys, keys))
+        q, k = (self.add("RotaryEmbedding", t, *turns) for t in (q, k))
+        past, present = ([f"{side}.{layer}.{t}" for t in ("key", "value")] for side in ("past_key_values", "present"))
+        dims = [1, KEY_HEADS, "rows", self.head]
+        self.inputs += [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in past]
+        dims = [1, KEY_HEADS, "all", self.head]
+        self.outputs += [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in present]
+        y = self.add("Attention", q, k, v, "", *past, to=[f"attended{layer}", *present], is_causal=1)
+        y = self.add("Reshape", self.add("Transpose", y, perm=[0, 2, 1, 3]), self.constant([0, 0, width]))
+        return self.linear(y, width, width)
+
+    def feed_forward(self, x: str) -> str:
+        gate, up = (self.linear(x, self.size.width, self.size.middle) for _ in range(2))
+        gate = self.add("Mul", gate, self.add("Sigmoid", gate))
+        return self.linear(self.add("Mul", gate, up), self.size.middle, self.size.width)
+
+    def model(self) -> Any:
+        angles = np.outer(np.arange(4096), 10000 ** -(np.arange(self.head // 2) * 2 / self.head)).astype(np.float32)
+        turns = (self.constant(np.cos(angles)), self.constant(np.sin(angles)), self.positions())
+        table = self.random.standard_normal((VOCABULARY, self.size.width), dtype=np.float32)
+        x = self.add("Gather", self.constant(table), "input_ids")
+        for layer in range(LAYERS):
+            x = self.add("Add", x, self.attention(self.norm(x), layer, turns))
+            x = self.add("Add", x, self.feed_forward(self.norm(x)))
+        last = self.add("Gather", self.norm(x), self.constant([-1]), axis=1)
+        self.add("Identity", self.linear(last, self.size.width, VOCABULARY), to=["logits"])
+        graph = helper.make_graph(self.nodes, "llama", self.inputs, self.outputs, self.weights)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+
+
 def llama_path(name: str) -> Path:
-    """One ONNX file and one of weights: ids and a past of any length in, logits of the last token and the past out."""
+    """One ONNX file and one of weights."""
     folder: Path = CACHE / f"llama-{name}-{RECIPE}"
     path = folder / "model.onnx"
-    if path.exists():
-        return path
-    import torch
-    from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
-
-    size = SIZES[name]
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=size.width,
-        intermediate_size=size.middle,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KEY_HEADS,
-        attn_implementation="sdpa",
-    )
-
-    class NextToken(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            torch.manual_seed(0)
-            self.llama = LlamaForCausalLM(config)
-
-        def forward(self, input_ids: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            cache = DynamicCache()
-            for layer in range(LAYERS):
-                cache.update(past[2 * layer], past[2 * layer + 1], layer)
-            out = self.llama(input_ids=input_ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            return out.logits, *(t for layer in out.past_key_values.layers for t in (layer.keys, layer.values))
-
-    names = [f"{layer}.{kind}" for layer in range(LAYERS) for kind in ("key", "value")]
-    past = tuple(torch.zeros(1, KEY_HEADS, 7, size.width // HEADS) for _ in names)
-    folder.mkdir(parents=True, exist_ok=True)
-    tokens, rows = torch.export.Dim("tokens", min=2, max=4096), torch.export.Dim("rows", min=2, max=65536)
-    with quiet(), torch.no_grad():
-        torch.onnx.export(
-            NextToken().eval(),
-            (torch.zeros((1, 5), dtype=torch.int64), *past),
-            folder / "new.onnx",
-            dynamo=True,
-            opset_version=20,
-            external_data=True,
-            input_names=["input_ids", *(f"past_key_values.{n}" for n in names)],
-            output_names=["logits", *(f"present.{n}" for n in names)],
-            dynamic_shapes=({1: tokens}, tuple({2: rows} for _ in names)),
-        )
-    (folder / "new.onnx").rename(path)
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        model = LlamaGraph(SIZES[name]).model()
+        onnx.save(model, folder / "new.onnx", save_as_external_data=True, location="weights.bin")
+        (folder / "new.onnx").rename(path)
     return path
 
 
@@ -130,7 +162,6 @@ def ingot_plain(name: str, threads: int) -> Engine:
 
 
 def onnxruntime_int4(name: str, threads: int) -> Engine:
-    import onnx
     import onnxruntime as ort
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
