@@ -124,6 +124,7 @@ def llama_path(name: str) -> Path:
     path = folder / "model.onnx"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "weights.bin").unlink(missing_ok=True)  # it would be added to
         model = LlamaGraph(SIZES[name]).model()
         onnx.save(model, folder / "new.onnx", save_as_external_data=True, location="weights.bin")
         (folder / "new.onnx").rename(path)

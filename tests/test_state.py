@@ -325,7 +325,11 @@ def test_wrong_use_is_an_error_and_changes_nothing(save: Save) -> None:
         state["past.0.key"]
     with pytest.raises(ingot.InvalidInputError, match="the state has no tensor 'present'"):
         state["present"]
-    state.inference(feed)
+    with pytest.raises(ingot.InvalidInputError, match="index is out of range"):
+        state.inference({"ids": np.full((3, 2), VOCABULARY)})
+    with pytest.raises(ingot.InvalidInputError, match=r"'past\.0\.key' has no value"):
+        state["past.0.key"]
+    state.inference(feed)  # of another batch than what failed
     before = dict(state)
     for wrong, message in {
         "the model has no input 'past.0.key'": {**feed, "past.0.key": before["past.0.key"]},

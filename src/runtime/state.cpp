@@ -86,6 +86,7 @@ class Rows {
 struct Slot {
   BoundPair bound;
   bool given = false;    // it has a value
+  bool first = false;    // which the present run has given it to begin with
   bool damaged = false;  // a run that failed had begun to change it
   Rows rows;             // bound.in_room
   ConstantPtr value;     // otherwise
@@ -113,9 +114,15 @@ class SessionState : public State {
         throw Error(ErrorKind::InvalidInput,
                     fmt::format("the state of '{}' is lost: a run failed while it changed it", input(p).name),
                     "reset the state or set its tensors");
-    start(given);
-    check_lengths();
-    while (!try_run(given, allocate)) {
+    try {
+      start(given);
+      check_lengths();
+      while (!try_run(given, allocate)) {
+      }
+    } catch (...) {
+      for (Slot& s : slots_)
+        if (s.first) s.given = s.damaged = s.first = false;
+      throw;
     }
     commit();
   }
@@ -254,6 +261,7 @@ class SessionState : public State {
                                 shape ? str(*shape) : "[...]"),
                     "set the tensor before the first run");
       put(p, dims, nullptr);
+      slots_[p].first = true;
     }
   }
 
@@ -338,6 +346,7 @@ class SessionState : public State {
       if (s.bound.in_room && s.next) s.rows.take(s.next->bytes.data());  // a copy, since old rows were read later
       if (s.bound.in_room) s.rows.set_length(s.next_length);
       s.next = nullptr;
+      s.first = false;
     }
   }
 
