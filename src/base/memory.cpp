@@ -15,7 +15,7 @@ void* aligned_memory(size_t size) {
 
 Memory allocate_memory(int64_t bytes, const char* what) {
   auto* p = static_cast<std::byte*>(aligned_memory(static_cast<size_t>(bytes)));
-  if (!p) invalid_input("no memory for {} bytes of {}", bytes, what);
+  if (!p) fail(ErrorKind::Resource, "no memory for {} bytes of {}", bytes, what);
   return Memory(p);
 }
 

@@ -196,10 +196,12 @@ void PyGraph::save(const std::string& folder) const {
   save_ir(g, folder);
 }
 
-void PyGraph::emit(const std::string& path) const {
+void PyGraph::emit(const std::string& path, const std::string& prefix) const {
   graph("graph to emit again");
   nb::gil_scoped_release unlocked;
-  emit_library(graph_, path, options_);
+  CompileOptions options = options_;
+  options.prefix = prefix;
+  emit_library(graph_, path, options);
 }
 
 std::string PyGraph::yaml() const { return to_yaml(graph("graph to print")); }

@@ -41,15 +41,18 @@ bool NamedPorts::all_numbers() const {
                      [](const Port& p) { return p.form == Form::Tensor && p.dtype != DType::String; });
 }
 
-void NamedPorts::each(nb::handle given, const std::function<void(size_t, PyObject*)>& read) const {
+void NamedPorts::each(nb::handle given, const std::function<void(size_t, const nb::object&)>& read) const {
   const size_t count = ports_.size();
   PyObject* p = given.ptr();
+  // Reading an input may run Python code that changes the list or dict: each one is held, and looked for anew.
   if (PyList_Check(p) || PyTuple_Check(p)) {
-    const auto found = static_cast<size_t>(PySequence_Fast_GET_SIZE(p));
-    if (found != count)
-      throw Error(ErrorKind::InvalidInput, fmt::format("the model has {} inputs, {} were given", count, found),
-                  "its inputs are " + list_names(ports_));
-    for (size_t i = 0; i < count; i++) read(i, PySequence_Fast_GET_ITEM(p, static_cast<Py_ssize_t>(i)));
+    for (size_t i = 0; i < std::max<size_t>(count, 1); i++) {
+      const auto found = static_cast<size_t>(PySequence_Fast_GET_SIZE(p));
+      if (found != count)
+        throw Error(ErrorKind::InvalidInput, fmt::format("the model has {} inputs, {} were given", count, found),
+                    "its inputs are " + list_names(ports_));
+      if (i < count) read(i, nb::borrow(PySequence_Fast_GET_ITEM(p, static_cast<Py_ssize_t>(i))));
+    }
     return;
   }
   nb::object dict = nb::borrow(given);
@@ -71,7 +74,7 @@ void NamedPorts::each(nb::handle given, const std::function<void(size_t, PyObjec
       throw Error(ErrorKind::InvalidInput, fmt::format("input '{}' is missing", ports_[i].name),
                   "the model's inputs are " + list_names(ports_));
     }
-    read(i, value);
+    read(i, nb::borrow(value));
   }
   if (static_cast<size_t>(PyDict_Size(p)) == count) return;
   for (auto [key, value] : nb::borrow<nb::dict>(dict)) {
@@ -86,7 +89,7 @@ void NamedPorts::each(nb::handle given, const std::function<void(size_t, PyObjec
 
 std::vector<Value> NamedPorts::read_values(nb::handle given, std::vector<nb::object>& keep) const {
   std::vector<Value> values(ports_.size());
-  each(given, [&](size_t i, PyObject* value) {
+  each(given, [&](size_t i, const nb::object& value) {
     TensorInfo type;
     type.dtype = ports_[i].dtype;
     type.form = ports_[i].form;
@@ -112,8 +115,9 @@ std::vector<OutputBuffer> run_ports(const NamedPorts& inputs, size_t outputs, nb
   Inputs in = std::move(spare);
   in.views.resize(inputs.size());
   in.keep.resize(inputs.size());
-  inputs.each(given,
-              [&](size_t i, PyObject* value) { in.keep[i] = read_array(value, inputs.ports()[i].name, in.views[i]); });
+  inputs.each(given, [&](size_t i, const nb::object& value) {
+    in.keep[i] = read_array(value, inputs.ports()[i].name, in.views[i]);
+  });
   std::vector<OutputBuffer> out(outputs);
   {
     nb::gil_scoped_release unlocked;

@@ -17,7 +17,7 @@ class NamedPorts {
   size_t size() const { return ports_.size(); }
   bool all_numbers() const;  // tensors of numbers
   // Calls read(i, object) for each port: `given` is a list or tuple of all, or a dict by name.
-  void each(nb::handle given, const std::function<void(size_t, PyObject*)>& read) const;
+  void each(nb::handle given, const std::function<void(size_t, const nb::object&)>& read) const;
   std::vector<Value> read_values(nb::handle given, std::vector<nb::object>& keep) const;
   // numpy arrays by name.
   nb::object as_dict(std::vector<OutputBuffer>&) const;

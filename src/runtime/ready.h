@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/memory.h"
 #include "planner/plan.h"
+#include "runtime/run_alone.h"
 
 namespace ingot {
 
@@ -38,6 +39,7 @@ struct Ready {
     Location location;
   };
   std::vector<External> external;
+  RunAlone run_alone;
   std::vector<TensorInfo> infos;  // of all tensors, if there is a profile
 };
 
