@@ -111,10 +111,8 @@ class Placement {
     for (size_t i = 0; i < infos_.size(); i++) {
       if (life_[i].last < 0 || where_[i].kind == Location::kInput) continue;
       ConstantPtr c = infos_[i].constant;
-      if (!c && infos_[i].values) {
-        c = materialise(infos_[i]);
-        plan_.materialised.push_back(c);
-      }
+      if (!c && infos_[i].values) c = materialise(infos_[i]);
+      if (c && c != g_.tensors[i].info.constant) plan_.kept.push_back(c);
       if (c) where_[i] = {Location::kConstant, 0, c->bytes.data(), 0};
     }
   }

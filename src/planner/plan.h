@@ -47,8 +47,8 @@ struct Plan {
   std::vector<Result> results;  // outputs 0, 1, ... of a run
   std::vector<Copy> copies;
   int64_t arena_bytes = 0;
-  int64_t scratch_bytes = 0;              // per thread
-  std::vector<ConstantPtr> materialised;  // small values known from shapes
+  int64_t scratch_bytes = 0;      // per thread
+  std::vector<ConstantPtr> kept;  // that operands lie in and the graph does not hold: known from shapes or data
 };
 
 // An input and an output that may lie in the same memory: a state, which a run leaves as the next one takes it.
