@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ingot.torch.translate.registry import rule
-from ingot.torch.translate.rules.indexing import Places, index_tensor, trimmed
+from ingot.torch.translate.rules.indexing import Places, from_front, trimmed
 from ingot.torch.translate.values import MAX_INT, Number, Size, Tensor, Unsupported, axis_of, expression, is_integer
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _scatter(e: Emitter, x: Tensor, dim: int, index: Tensor, source: Tensor, red
     return e.op(
         "ScatterElements",
         x,
-        index_tensor(e, index),
+        from_front(e, index),
         source,
         axis=axis_of(dim, x.rank),
         reduction=reduction,
@@ -99,7 +99,7 @@ def _along(e: Emitter, x: Tensor, dim: int, index: Tensor, source: Tensor, reduc
     axis = axis_of(dim, x.rank)
     order = [axis, *(i for i in range(x.rank) if i != axis)]
     back = [order.index(i) for i in range(x.rank)]
-    rows = e.unsqueeze(e.cast(_vector(e, index), torch.int64), 1)
+    rows = e.unsqueeze(from_front(e, e.cast(_vector(e, index), torch.int64)), 1)
     moved = e.transpose(x, order)
     result = e.op("ScatterND", moved, rows, e.transpose(source, order), reduction=reduction, shape=moved.shape)
     return e.transpose(result, back)
