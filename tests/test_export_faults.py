@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 import torch.ao.quantization as tq
 from conftest import mlp
 from torch import Tensor, nn
-from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx, prepare_qat_fx
 from torch.nn import functional as F  # noqa: N812
 
 import ingot
@@ -41,8 +42,9 @@ class UNet(nn.Module):  # type: ignore[misc]
         return self.last(self.after(torch.cat([y, skip], 1)))
 
 
-def trained(model: nn.Module, shape: tuple[int, ...], rate: float = 0.05) -> ingot.QuantizedModel:
-    prepared = ingot.prepare_qat(model, example_inputs=torch.randn(shape))
+def trained(model: nn.Module, shape: tuple[int, ...], rate: float = 0.05, **fields: Any) -> ingot.QuantizedModel:
+    config = ingot.QuantizationAwareTrainingConfig(**fields)
+    prepared = ingot.prepare_qat(model, config, example_inputs=torch.randn(shape))
     optimizer = torch.optim.SGD(prepared.parameters(), rate)
     for _ in range(3):
         optimizer.zero_grad()
@@ -152,6 +154,70 @@ def test_leaky_relu_with_its_slope_by_name(tmp_path: Path) -> None:
     prepared(x)
     report = ingot.export(convert_fx(prepared), tmp_path / "m.onnx", dtype="int8", example_inputs=x)
     assert report.worst(EXACT) <= 1.01, str(report)  # type: ignore[operator]
+
+
+class Traced(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.fc = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.norm(self.conv(x)))
+        return self.fc((y + y).mean((2, 3)))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_state_of_a_model_that_fx_quantized(training: bool, tmp_path: Path) -> None:
+    x = torch.randn(2, 3, 6, 6)
+    model = Traced().train(training)
+    if training:
+        prepared = prepare_qat_fx(copy.deepcopy(model), tq.get_default_qat_qconfig_mapping("x86"), x)
+    else:
+        prepared = prepare_fx(copy.deepcopy(model), tq.get_default_qconfig_mapping("x86"), x)
+    prepared(x)
+    made = convert_fx(prepared.eval())
+    report = ingot.Model.from_state_dict(model, made.state_dict()).export(
+        tmp_path / "m.onnx", dtype="int8", example_inputs=x
+    )
+    assert report.worst(EXACT) <= 1.01, str(report)  # type: ignore[operator]
+    (found,) = ingot.compile(tmp_path / "m.onnx").inference([x.numpy()]).values()
+    ingot.export(made, tmp_path / "direct.onnx", dtype="int8", example_inputs=x)
+    (direct,) = ingot.compile(tmp_path / "direct.onnx").inference([x.numpy()]).values()
+    np.testing.assert_array_equal(found, direct)
+    with pytest.raises(ingot.InvalidInputError, match="does not fit"):
+        ingot.Model.from_state_dict(nn.Sequential(nn.Conv2d(3, 4, 3)), made.state_dict())
+
+
+class Recurrent(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.fc = nn.LSTM(6, 8, batch_first=True), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.lstm(x)[0])
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_recurrent_layers_leave_the_length_free(training: bool, tmp_path: Path) -> None:
+    x, axes = torch.randn(2, 5, 6), {"x": {0: "batch", 1: "length"}}
+    if training:
+        made = trained(Recurrent(), (2, 5, 6), dynamic_axes=axes)
+    else:
+        config = ingot.PostTrainingQuantConfig(approach="static", dynamic_axes=axes)
+        made = ingot.quantize(Recurrent(), config, calib=[x])
+    report = made.export(tmp_path / "m.onnx", dtype="int8", dynamic_axes=axes)
+    assert report.quantized and report.worst(EXACT) <= 1.01, str(report)  # type: ignore[operator]
+    other = torch.randn(3, 9, 6)
+    (found,) = ingot.compile(tmp_path / "m.onnx").inference([other.numpy()]).values()
+    with torch.no_grad():
+        np.testing.assert_allclose(found, made(other).numpy(), atol=1e-4)
+
+
+def test_a_model_of_fp16_weights_is_no_8_bit_model(tmp_path: Path) -> None:
+    half = tq.quantize_dynamic(nn.Sequential(nn.Linear(4, 4)), dtype=torch.float16)
+    with pytest.raises(ingot.InvalidInputError, match="nothing in the model is quantized to 8 bits"):
+        ingot.export(half, tmp_path / "m.onnx", dtype="int8", example_inputs=torch.randn(2, 4))
+    ingot.export(half, tmp_path / "m.onnx", dtype="fp16", example_inputs=torch.randn(2, 4))
 
 
 def test_what_eager_computes_in_another_way_is_said(tmp_path: Path) -> None:

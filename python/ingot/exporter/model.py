@@ -108,6 +108,10 @@ def _export(model: Model, target: Path, config: Torch2ONNXConfig) -> ExportRepor
             dynamic_axes=axes,
             keep_reduce_range=config.keep_reduce_range,
         )
+    if config.dtype == "int8" and not _is_quantized(captured):
+        raise InvalidInputError(
+            "nothing in the model is quantized to 8 bits", "quantize it first; one with fp16 weights has dtype='fp16'"
+        )
     constants = constants_of(captured)
     if config.per_channel is not None and config.dtype == "int8":
         constants = with_granularity(captured.program, constants, config.per_channel)
