@@ -99,7 +99,7 @@ def _along(e: Emitter, x: Tensor, dim: int, index: Tensor, source: Tensor, reduc
     axis = axis_of(dim, x.rank)
     order = [axis, *(i for i in range(x.rank) if i != axis)]
     back = [order.index(i) for i in range(x.rank)]
-    rows = e.unsqueeze(from_front(e, e.cast(_vector(e, index), torch.int64)), 1)
+    rows = e.unsqueeze(e.cast(_vector(e, index), torch.int64), 1)
     moved = e.transpose(x, order)
     result = e.op("ScatterND", moved, rows, e.transpose(source, order), reduction=reduction, shape=moved.shape)
     return e.transpose(result, back)
@@ -110,12 +110,12 @@ def _index_add(e: Emitter, x: Tensor, dim: int, index: Tensor, source: Tensor, *
     source = e.cast(source, x.dtype)
     if alpha != 1:
         source = Tensor(e.mul(source, e.number(alpha, x.dtype)).name, x.dtype, source.shape)
-    return _along(e, x, dim, index, source, "add")
+    return _along(e, x, dim, from_front(e, index), source, "add")
 
 
 @rule(aten.index_copy.default)
 def _index_copy(e: Emitter, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    return _along(e, x, dim, index, source, "none")
+    return _along(e, x, dim, from_front(e, index), source, "none")
 
 
 @rule(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
