@@ -168,8 +168,6 @@ class IntegerForm {
 
   std::string convolution(Handle h, const Node& n, const Quantized& x, const Quantized& w) {
     if (!is_one(e_.info(w.scale)) && !per_axis(w, 0)) return "its weight has scales along another axis than channels";
-    // ONNX would allow it; onnxruntime has no kernel for that.
-    if (!is_one(e_.info(zero_operand(e_, w)))) return "the zero points of its weight differ from channel to channel";
     if (const auto end = ending(n.outputs[0]))
       if (const auto bias = steps_of_bias(n, x, w)) {
         Node q{.op = "QLinearConv", .attrs = n.attrs};
@@ -179,6 +177,8 @@ class IntegerForm {
         replace_ending(h, *end, std::move(q));
         return "";
       }
+    // ConvInteger would allow it; onnxruntime has no kernel for that.
+    if (!is_one(e_.info(zero_operand(e_, w)))) return "the zero points of its weight differ from channel to channel";
     const std::optional<Shape> shape = e_.info(n.outputs[0]).shape, weight_shape = e_.info(w.q).shape;
     const size_t spatial = shape ? shape->size() - 2 : weight_shape ? weight_shape->size() - 2 : 0;
     if (spatial == 0) return "its rank is not known";
