@@ -59,7 +59,6 @@ __all__ = [
     "Torch2ONNXConfig",
     "UnsupportedError",
     "__version__",
-    "compile",
     "convert",
     "export",
     "finish_export",
@@ -67,8 +66,7 @@ __all__ = [
     "prepare_qat",
     "quantize",
     "quantize_onnx",
-    "torch",
-]
+]  # not "compile" and "torch": `from ingot import *` must not hide Python's and PyTorch's own
 
 # What needs PyTorch is loaded when it is first asked for.
 _NEEDS_TORCH = {
