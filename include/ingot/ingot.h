@@ -1,4 +1,4 @@
-/* The C interface of a compiled model: every model.so made by Ingot exports exactly these functions.
+/* The C interface of a compiled model: every model.so made by Ingot exports these functions.
  *
  * A model.so needs nothing but libc, libm and pthreads. Several of them can live in one process. All functions are
  * safe to call from many threads, also on the same model. Functions that can fail return an ingot_status; the text
@@ -24,7 +24,8 @@ typedef enum {
   INGOT_UNSUPPORTED = 2,
   INGOT_INVALID_INPUT = 3,
   INGOT_IO = 4,
-  INGOT_INTERNAL = 5
+  INGOT_INTERNAL = 5,
+  INGOT_RESOURCE = 6
 } ingot_status;
 
 /* Element types: the numbers of ONNX's TensorProto.DataType. */
@@ -78,6 +79,18 @@ ingot_status ingot_run(ingot_model* model, const ingot_tensor* inputs, size_t in
 void ingot_release(ingot_tensor* output);
 /* The last error of this thread, with a hint; "" if there was none. */
 const char* ingot_error(void);
+
+/* Declares the functions of a library that was made with a prefix (ingot compile --prefix p): p_create and the others.
+ * A program that is linked with several models needs it: of the names above it would get those of one of them. */
+#define INGOT_DECLARE_MODEL(prefix)                                                                                    \
+  int prefix##_api_version(void);                                                                                      \
+  ingot_status prefix##_create(int threads, ingot_model** model);                                                      \
+  void prefix##_destroy(ingot_model* model);                                                                           \
+  const char* prefix##_signature(const ingot_model* model);                                                            \
+  ingot_status prefix##_run(ingot_model* model, const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs, \
+                            size_t output_count);                                                                      \
+  void prefix##_release(ingot_tensor* output);                                                                         \
+  const char* prefix##_error(void)
 
 typedef int (*ingot_api_version_fn)(void);
 typedef ingot_status (*ingot_create_fn)(int, ingot_model**);

@@ -18,6 +18,7 @@ from ingot.errors import (
     InvalidInputError,
     InvalidModelError,
     IoError,
+    ResourceError,
     UnsupportedError,
 )
 from ingot.onnx_quantizer import ConversionReport, QuantizationReport, convert, finish_export, quantize_onnx
@@ -53,6 +54,7 @@ __all__ = [
     "QuantizationAwareTrainingConfig",
     "QuantizationReport",
     "QuantizedModel",
+    "ResourceError",
     "Torch2ONNXConfig",
     "UnsupportedError",
     "__version__",
@@ -95,7 +97,7 @@ def __getattr__(name: str) -> Any:
 
 
 def compile(
-    path: str | os.PathLike[str],
+    path: str | bytes | os.PathLike[Any],
     *,
     patterns: Mapping[str, bool] | None = None,
     opt_level: int = 3,
@@ -118,6 +120,6 @@ def compile(
     return open_model(path, dict(patterns or {}), opt_level, march, threads, fixed, wait, False, independent_dims)
 
 
-def load(path: str | os.PathLike[str], *, threads: int = 0, wait: bool = False) -> Graph:
+def load(path: str | bytes | os.PathLike[Any], *, threads: int = 0, wait: bool = False) -> Graph:
     """Reads an IR folder, an .onnx file or a model.so. A library is code: load only those you trust."""
     return open_model(path, {}, 3, "native", threads, {}, wait, True)

@@ -34,6 +34,10 @@ class IoError(Error, OSError):
     """A file that cannot be read or written."""
 
 
+class ResourceError(Error, MemoryError):
+    """Memory or threads that the system does not give."""
+
+
 class InternalError(Error):
     """A broken promise of Ingot's own: please report it."""
 

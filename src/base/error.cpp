@@ -7,4 +7,8 @@ Error::Error(ErrorKind kind, std::string message, std::string hint)
   if (!hint_.empty()) text_ += "\nhint: " + hint_;
 }
 
+Error out_of_memory() {
+  return Error(ErrorKind::Resource, "out of memory", "smaller shapes or fewer threads need less");
+}
+
 }  // namespace ingot

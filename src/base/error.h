@@ -14,6 +14,7 @@ enum class ErrorKind {
   InvalidInput = 3,  // tensors, shapes or options given by the caller
   Io = 4,            // a file that cannot be read or written
   Internal = 5,      // a broken promise of ours
+  Resource = 6,      // memory or threads that the system does not give
 };
 
 class Error : public std::exception {
@@ -32,6 +33,9 @@ class Error : public std::exception {
   ErrorKind kind_;
   std::string message_, hint_, text_;
 };
+
+// What std::bad_alloc means to a user.
+Error out_of_memory();
 
 template <class... Args>
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {

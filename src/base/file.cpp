@@ -1,19 +1,21 @@
 #include "base/file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include "base/error.h"
+#include "base/memory.h"
 
 namespace fs = std::filesystem;
 
@@ -31,45 +33,91 @@ struct Descriptor {
   }
 };
 
-// A name beside `path` that no other process or thread uses.
+constexpr const char* kEnding = ".tmp";
+constexpr auto kStale = std::chrono::hours(1);  // a write that has stood still so long is over
+
+fs::path without_slash(const std::string& path) {
+  const fs::path p(path);
+  return p.has_filename() ? p : p.parent_path();  // "folder/"
+}
+
+// A name beside `path` that nobody can foresee: process numbers repeat, in containers above all.
 std::string beside(const std::string& path) {
-  static std::atomic<unsigned> counter{0};
-  fs::path p(path);
-  if (!p.has_filename()) p = p.parent_path();  // "folder/"
-  return (p.parent_path() / fmt::format(".{}.{}.{}.tmp", p.filename().string(), ::getpid(), counter++)).string();
+  const fs::path p = without_slash(path);
+  uint64_t random = 0;
+  if (::getrandom(&random, sizeof random, 0) != sizeof random) io_error("has no random name", path, errno);
+  return (p.parent_path() / fmt::format(".{}.{:016x}{}", p.filename().string(), random, kEnding)).string();
+}
+
+bool is_temporary(const std::string& name, const std::string& of) {
+  constexpr size_t kDigits = 16;
+  const std::string start = "." + of + (of.empty() ? "" : ".");
+  if (!name.starts_with(start) || !name.ends_with(kEnding)) return false;
+  const size_t end = name.size() - std::strlen(kEnding), digits = end > kDigits ? end - kDigits : 0;
+  return digits > 0 && name[digits - 1] == '.' && digits >= start.size() &&
+         name.find_first_not_of("0123456789abcdef", digits) >= end;
+}
+
+void sync_folder_of(const std::string& path) {
+  const fs::path parent = without_slash(path).parent_path();
+  const Descriptor folder{::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (folder.fd >= 0) ::fsync(folder.fd);  // file systems that cannot do it say so
+}
+
+bool same_state(const struct stat& a, const struct stat& b) {
+  return a.st_size == b.st_size && a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec &&
+         a.st_ctim.tv_sec == b.st_ctim.tv_sec && a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
 }
 
 }  // namespace
 
-std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
+InputFile::InputFile(std::string path) : path_(std::move(path)) {
   // O_NONBLOCK: a FIFO given as a model must be refused, not waited for.
-  Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  if (file.fd < 0) io_error("cannot be opened", path, errno);
-  struct stat st;
-  if (::fstat(file.fd, &st) != 0) io_error("cannot be examined", path, errno);
-  if (S_ISDIR(st.st_mode)) fail(ErrorKind::Io, "{}: is a directory, expected a file", path);
-  if (!S_ISREG(st.st_mode)) fail(ErrorKind::Io, "{}: is not a regular file", path);
+  Descriptor file{::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+  if (file.fd < 0) io_error("cannot be opened", path_, errno);
+  if (::fstat(file.fd, &state_) != 0) io_error("cannot be examined", path_, errno);
+  if (S_ISDIR(state_.st_mode)) fail(ErrorKind::Io, "{}: is a directory, expected a file", path_);
+  if (!S_ISREG(state_.st_mode)) fail(ErrorKind::Io, "{}: is not a regular file", path_);
+  fd_ = std::exchange(file.fd, -1);
+}
 
-  std::shared_ptr<MappedFile> m(new MappedFile);
+InputFile::~InputFile() { ::close(fd_); }
+
+size_t InputFile::read(std::span<std::byte> to) {
+  size_t done = 0;
+  while (done < to.size()) {
+    const ssize_t n = ::read(fd_, to.data() + done, std::min<size_t>(to.size() - done, 1 << 30));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) io_error("cannot be read", path_, errno);
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
+}
+
+bool InputFile::has_changed() const {
+  struct stat now;
+  return ::fstat(fd_, &now) != 0 || !same_state(state_, now);
+}
+
+std::shared_ptr<const FileContent> FileContent::read(const std::string& path) {
+  InputFile file(path);
+  std::shared_ptr<FileContent> m(new FileContent);
   m->path_ = path;
-  m->size_ = static_cast<size_t>(st.st_size);
-  // Reserve one page more than the file takes, then map the file over the front: the bytes after the end are readable.
-  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  m->mapped_ = (m->size_ + page - 1) / page * page + page;
-  void* memory = ::mmap(nullptr, m->mapped_, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) io_error("cannot be mapped", path, errno);
-  m->data_ = static_cast<const std::byte*>(memory);
-  if (m->size_ > 0 && ::mmap(memory, m->size_, PROT_READ, MAP_SHARED | MAP_FIXED, file.fd, 0) == MAP_FAILED)
-    io_error("cannot be mapped", path, errno);
+  m->size_ = file.size();
+  m->data_ = static_cast<std::byte*>(aligned_memory(m->size_));
+  if (!m->data_) fail(ErrorKind::Resource, "{}: no memory for its {} bytes", path, m->size_);
+  if (file.read({m->data_, m->size_}) != m->size_ || file.has_changed())
+    throw Error(ErrorKind::Io, fmt::format("{}: changed while it was read", path), "try again when it is complete");
   return m;
 }
 
-MappedFile::~MappedFile() {
-  if (data_) ::munmap(const_cast<std::byte*>(data_), mapped_);
-}
+FileContent::~FileContent() { std::free(data_); }
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(beside(path_)) {
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+AtomicFile::AtomicFile(std::string path, Durable durable, unsigned mode)
+    : path_(std::move(path)), temporary_(beside(path_)), durable_(durable) {
+  if (durable_ == Durable::kDisk) remove_leftovers(path_);
+  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (fd_ < 0) io_error("cannot be written", path_, errno);
 }
 
@@ -89,11 +137,27 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 }
 
 void AtomicFile::commit() {
+  // Without it a power cut could leave the new name with nothing behind it.
+  if (durable_ == Durable::kDisk && ::fsync(fd_) != 0 && errno != EINVAL) io_error("cannot be written", path_, errno);
   // close() is where a full disk or a quota may show on network file systems.
   int fd = std::exchange(fd_, -1);
   if (::close(fd) != 0) io_error("cannot be written", path_, errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) io_error("cannot be put in place", path_, errno);
   temporary_.clear();
+  if (durable_ == Durable::kDisk) sync_folder_of(path_);
+}
+
+void remove_leftovers(const std::string& path) {
+  const fs::path p = without_slash(path);
+  const bool all = path.ends_with('/');
+  const fs::path folder = all ? p : p.parent_path();
+  std::error_code error;
+  for (fs::directory_iterator at(folder.empty() ? "." : folder, error), end; !error && at != end; at.increment(error)) {
+    if (!is_temporary(at->path().filename().string(), all ? "" : p.filename().string())) continue;
+    std::error_code ignored;
+    const auto changed = fs::last_write_time(at->path(), ignored);
+    if (!ignored && changed + kStale < fs::file_time_type::clock::now()) fs::remove_all(at->path(), ignored);
+  }
 }
 
 void atomic_write(const std::string& path, std::span<const std::byte> bytes) {
@@ -132,15 +196,18 @@ void require_replaceable(const std::string& folder, std::span<const std::string_
 
 void atomic_folder(const std::string& folder, std::span<const std::string_view> may_hold,
                    const std::function<void(const std::string&)>& fill) try {
-  const fs::path given(folder);
-  const std::string target = (given.has_filename() ? given : given.parent_path()).string();
+  const std::string target = without_slash(folder).string();
   if (fs::exists(target)) require_replaceable(target, may_hold);
-  TemporaryFolder fresh{beside(target)};
+  remove_leftovers(target);
+  TemporaryFolder fresh{beside(target)}, old;
   if (!fs::create_directory(fresh.path)) fail(ErrorKind::Io, "{}: cannot be written", target);
   fill(fresh.path);
-  TemporaryFolder old;
-  if (fs::exists(target)) {
-    // Directories cannot be exchanged by plain rename: step the old one aside, and back if the new one cannot move in.
+  if (!fs::exists(target)) {
+    fs::rename(fresh.path, target);
+  } else if (::renameat2(AT_FDCWD, fresh.path.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
+    old.path = fresh.path;
+  } else {
+    // A file system that cannot exchange two names: step the old folder aside, and back if the new one cannot move in.
     const std::string aside = beside(target);
     fs::rename(target, aside);
     std::error_code failed;
@@ -150,9 +217,8 @@ void atomic_folder(const std::string& folder, std::span<const std::string_view> 
       fail(ErrorKind::Io, "{}: cannot be put in place: {}", target, failed.message());
     }
     old.path = aside;
-  } else {
-    fs::rename(fresh.path, target);
   }
+  sync_folder_of(target);
   fresh.path.clear();
 } catch (const fs::filesystem_error& e) {
   fail(ErrorKind::Io, "{}: cannot be written: {}", folder, e.code().message());

@@ -1,5 +1,7 @@
-// Files: read-only mappings, and writes that are never seen half done.
+// Files: read as a whole, and writes that are never seen half done.
 #pragma once
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -9,32 +11,56 @@
 
 namespace ingot {
 
-// A regular file mapped read-only, for as long as somebody holds it. At least 64 bytes past the end can be read (they
-// are zero): kernels load whole vectors.
-class MappedFile {
+// A regular file, open for reading. Io errors name it.
+class InputFile {
  public:
-  // Io error naming the file when it is missing, unreadable, or not a regular file.
-  static std::shared_ptr<const MappedFile> open(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
+  explicit InputFile(std::string path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  size_t size() const { return static_cast<size_t>(state_.st_size); }  // when it was opened
+  const struct stat& state() const { return state_; }
+  // Fills the span, less only at the end of the file; how much it was.
+  size_t read(std::span<std::byte>);
+  // Has somebody written to it since it was opened?
+  bool has_changed() const;
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  struct stat state_;
+};
+
+// The bytes of a regular file, in memory of their own: whoever changes or truncates the file later changes nothing
+// here (docs/decisions/0017). At least 64 bytes past the end can be read: kernels load whole vectors.
+class FileContent {
+ public:
+  // Io error naming the file when it is missing, unreadable, not a regular file, or changes while it is read.
+  static std::shared_ptr<const FileContent> read(const std::string& path);
+  ~FileContent();
+  FileContent(const FileContent&) = delete;
+  FileContent& operator=(const FileContent&) = delete;
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }
   const std::string& path() const { return path_; }
 
  private:
-  MappedFile() = default;
+  FileContent() = default;
   std::string path_;
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0, mapped_ = 0;
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
 };
 
-// A file being written beside its destination. It takes the destination's place in commit(); without commit nothing
-// is left behind.
+// kDisk: what commit() has put in place survives a power cut. kProcess: it may be lost then, which a cache can bear.
+enum class Durable { kDisk, kProcess };
+
+// A file being written beside its destination, under a random name. It takes the destination's place in commit();
+// without commit nothing is left behind, and what a killed process left is removed by a later write to the same path.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::string path);
+  explicit AtomicFile(std::string path, Durable = Durable::kDisk, unsigned mode = 0666);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -42,17 +68,20 @@ class AtomicFile {
   void write(std::span<const std::byte>);
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
   int64_t size() const { return size_; }
-  const std::string& temporary() const { return temporary_; }  // for writers that want a path
   void commit();
 
  private:
   std::string path_, temporary_;
+  Durable durable_;
   int fd_ = -1;
   int64_t size_ = 0;
 };
 
 void atomic_write(const std::string& path, std::span<const std::byte>);
 void atomic_write(const std::string& path, std::string_view text);
+
+// Removes what killed processes left of writes to `path`, or, for a folder's name ending in "/", to anything in it.
+void remove_leftovers(const std::string& path);
 
 // Fills a new folder beside `folder` through `fill(temporary path)` and then puts it in place. An existing folder is
 // replaced only if it holds nothing but the files named in `may_hold`: never delete what is not ours.

@@ -14,7 +14,7 @@ namespace {
 
 struct Options {
   ModelOptions model;
-  std::string output;
+  std::string output, prefix;
   bool explain = false;
 };
 
@@ -60,6 +60,11 @@ void write_clean(const Options& o) {
                          o.output, seconds_now() - start));
 }
 
+CompileOptions with_prefix(CompileOptions options, const std::string& prefix) {
+  options.prefix = prefix;
+  return options;
+}
+
 void compile(const Options& o) {
   if (o.output.empty() && !o.explain)
     throw Error(ErrorKind::InvalidInput, "nothing to do",
@@ -75,7 +80,7 @@ void compile(const Options& o) {
   {
     const Progress progress("writing " + o.output);
     if (o.output.ends_with(".so"))
-      emit_library(model.graph(), o.output, model.compile_options());
+      emit_library(model.graph(), o.output, with_prefix(model.compile_options(), o.prefix));
     else
       save_ir(*model.graph(), o.output);
   }
@@ -90,6 +95,10 @@ void add_compile(Command& app) {
   auto options = std::make_shared<Options>();
   options->model.add_to(command);
   command.option("-o,--output", options->output, "a folder for Engine IR, model.so, or model.onnx (simplified)");
+  command
+      .option("--prefix", options->prefix,
+              "a library also exports NAME_create and the others: for programs linked with several models")
+      .value_name("NAME");
   command.flag("--explain", options->explain, "say where each fusion matched and what stopped it elsewhere");
   command.callback([options] { compile(*options); });
 }

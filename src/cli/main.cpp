@@ -1,9 +1,11 @@
 // `ingot`: the command line. Data goes to stdout, everything else to stderr; errors end with a hint.
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -15,7 +17,7 @@ namespace {
 constexpr const char* kAbout = "Ingot turns models into small, fast, self-contained CPU programs.";
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 internal error, 2 wrong usage, 3 invalid model, 4 not supported, 5 invalid input,\n"
-    "6 a file cannot be read or written.";
+    "6 a file cannot be read or written, 7 out of memory or threads.";
 
 void declare(ingot::Command& program) {
   ingot::add_compile(program);
@@ -29,6 +31,14 @@ void declare(ingot::Command& program) {
   ingot::add_version(program);
 }
 
+int report(const ingot::Error& e) {
+  const char* general = e.kind() == ingot::ErrorKind::Internal
+                            ? "this is a fault of Ingot: please report it with the model"
+                            : "ingot inspect MODEL shows what a model expects";
+  ingot::print_error(e.message(), e.hint().empty() ? general : e.hint());
+  return ingot::exit_code(e.kind());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -37,16 +47,16 @@ int main(int argc, char** argv) {
     ~AtEnd() { ingot::end_background_compiles(); }
   } at_end;
   try {
-    return ingot::run_command_line(argc, argv, kAbout, kFooter, declare);
+    const int code = ingot::run_command_line(argc, argv, kAbout, kFooter, declare);
+    ingot::finish_output();
+    return code;
   } catch (const ingot::Error& e) {
-    const char* general = e.kind() == ingot::ErrorKind::Internal
-                              ? "this is a fault of Ingot: please report it with the model"
-                              : "ingot inspect MODEL shows what a model expects";
-    ingot::print_error(e.message(), e.hint().empty() ? general : e.hint());
-    return ingot::exit_code(e.kind());
+    return report(e);
   } catch (const std::bad_alloc&) {
-    ingot::print_error("out of memory", "smaller shapes or fewer threads need less");
-    return 1;
+    return report(ingot::out_of_memory());
+  } catch (const std::system_error& e) {      // of fmt, when it cannot print
+    if (e.code().value() == EPIPE) return 0;  // whoever reads has seen enough
+    return report(ingot::Error(ingot::ErrorKind::Io, e.what()));
   } catch (const std::exception& e) {
     ingot::print_error(e.what(), "this is a fault of Ingot: please report it with the model");
     return 1;

@@ -2,9 +2,12 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
+#include <iostream>
 
 namespace ingot {
 namespace {
@@ -48,6 +51,8 @@ int exit_code(ErrorKind kind) {
       return 5;
     case ErrorKind::Io:
       return 6;
+    case ErrorKind::Resource:
+      return 7;
     case ErrorKind::Internal:
       break;
   }
@@ -62,6 +67,13 @@ void print_note(const std::string& message) { fmt::print(stderr, "{}\n", dim(pri
 void print_error(const std::string& message, const std::string& hint) {
   fmt::print(stderr, "{} {}\n", wrap("error:", STDERR_FILENO, "1;31"), printable(message));
   fmt::print(stderr, "{} {}\n", wrap("hint:", STDERR_FILENO, "1;36"), printable(hint));
+}
+
+void finish_output() {
+  std::cout.flush();
+  const bool lost = std::fflush(stdout) != 0 || std::ferror(stdout) || !std::cout;
+  // A reader that has seen enough (`| head`) has closed the pipe.
+  if (lost && errno != EPIPE) fail(ErrorKind::Io, "standard output cannot be written: {}", std::strerror(errno));
 }
 
 Progress::Progress(const std::string& what) : visible_(isatty(STDERR_FILENO)) { update(what); }

@@ -17,6 +17,9 @@ std::string dim(const std::string&, int fd);
 void print_note(const std::string& message);
 void print_error(const std::string& message, const std::string& hint);
 
+// Has everything printed so far arrived? An Io error if not: a full disk must not look like success.
+void finish_output();
+
 // "compiling model.onnx ..." while it lives, on a terminal only; the line is erased when it is done.
 class Progress {
  public:

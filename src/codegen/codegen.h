@@ -3,6 +3,7 @@
 // kernels are compiled once; objects are kept in the disk cache.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,10 +33,12 @@ struct Stopped {};
 // The object file (ELF bytes) with one function, request.symbol. Thread-safe. stop: looked at now and then.
 std::string compile_kernel(const KernelRequest&, const std::atomic<bool>* stop = nullptr);
 
-// Links object files into a shared library with the embedded lld; on failure nothing is left at `path`.
-// exports: the only symbols visible from outside.
-void link_library(const std::vector<std::string>& objects, const std::string& path,
-                  const std::vector<std::string>& exports);
+// Links object files into a shared library with the embedded lld and hands its bytes to `write`, in order.
+// exports: the only symbols visible from outside, "name" or "name=symbol". script: a path for the linker's list of
+// them. stays: dlclose does not unmap the library, because threads may still be in it.
+void link_library(const std::string& script, const std::vector<std::string>& objects,
+                  const std::vector<std::string>& exports, const std::function<void(std::string_view)>& write,
+                  bool stays = false);
 
 // An object file defining `symbol` and `symbol`_end around the given bytes, read-only and aligned to 64.
 void write_data_object(const std::string& path, const std::string& symbol, std::string_view bytes);

@@ -8,6 +8,7 @@
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/TargetParser/Triple.h>
@@ -21,6 +22,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <new>
 
 #include "base/error.h"
 #include "codegen/bitcode.h"
@@ -37,6 +39,8 @@ namespace {
 void initialise_llvm() {
   static std::once_flag once;
   std::call_once(once, [] {
+    // LLVM would otherwise end the process.
+    llvm::install_bad_alloc_error_handler([](void*, const char*, bool) { throw std::bad_alloc(); });
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
@@ -141,7 +145,9 @@ void fold_fields(const KnownStruct& known, const llvm::DataLayout& layout) {
 void set_attributes(llvm::Function& f, const Target& target) {
   f.addFnAttr("target-cpu", target.march);
   f.removeFnAttr("target-features");
-  if (!target.features.empty()) f.addFnAttr("target-features", target.features);
+  // LLVM would take a vpdpwssd apart for a shorter chain, into two instructions, unless it is said to be fast.
+  if (!target.features.empty())
+    f.addFnAttr("target-features", std::string(target.features) + (target.adds_byte_products() ? ",+fast-dpwssd" : ""));
   f.removeFnAttr("min-legal-vector-width");
   f.addFnAttr("prefer-vector-width", target.bits);
   f.setDSOLocal(true);

@@ -1,13 +1,16 @@
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <lld/Common/Driver.h>
 #include <llvm/Support/raw_ostream.h>
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <filesystem>
+#include <cstring>
 #include <fstream>
 #include <mutex>
+#include <system_error>
+#include <thread>
 
 #include "base/error.h"
 #include "codegen/codegen.h"
@@ -25,28 +28,81 @@ std::string library_of(void* address) {
   return info.dli_fname;
 }
 
+// Reads a pipe to its end in a thread. An error of `write` is kept, and the rest is read all the same: the writer is
+// lld, which ends the process when it cannot write.
+class PipeReader {
+ public:
+  explicit PipeReader(const std::function<void(std::string_view)>& write) : write_(write) {
+    if (::pipe2(ends_, O_CLOEXEC) != 0) fail(ErrorKind::Resource, "cannot make a pipe: {}", std::strerror(errno));
+    try {
+      thread_ = std::thread([this] { read(); });
+    } catch (const std::system_error&) {
+      ::close(ends_[0]);
+      ::close(ends_[1]);
+      fail(ErrorKind::Resource, "cannot start a thread");
+    }
+  }
+  ~PipeReader() { finish(); }
+  PipeReader(const PipeReader&) = delete;
+  PipeReader& operator=(const PipeReader&) = delete;
+
+  std::string path() const { return fmt::format("/proc/self/fd/{}", ends_[1]); }
+  // No more will come: waits for the end and throws what went wrong.
+  void close() {
+    finish();
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  void read() {
+    char buffer[1 << 16];
+    for (ssize_t n; (n = ::read(ends_[0], buffer, sizeof buffer)) != 0;) {
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return;
+      if (!failure_) try {
+          write_({buffer, static_cast<size_t>(n)});
+        } catch (...) {
+          failure_ = std::current_exception();
+        }
+    }
+  }
+  void finish() {
+    if (!thread_.joinable()) return;
+    ::close(ends_[1]);
+    thread_.join();
+    ::close(ends_[0]);
+  }
+
+  const std::function<void(std::string_view)>& write_;
+  int ends_[2] = {-1, -1};
+  std::thread thread_;
+  std::exception_ptr failure_;
+};
+
+void write_script(const std::string& path, const std::vector<std::string>& exports) {
+  std::ofstream script(path);
+  script << "{ global:";
+  for (const auto& e : exports) script << ' ' << e.substr(0, e.find('=')) << ';';
+  script << " local: *; };\n";
+  if (!script.flush()) fail(ErrorKind::Io, "cannot write {}: {}", path, std::strerror(errno));
+}
+
 }  // namespace
 
-void link_library(const std::vector<std::string>& objects, const std::string& path,
-                  const std::vector<std::string>& exports) {
-  const std::string script_path = path + ".exports";
-  {
-    std::ofstream script(script_path);
-    script << "{ global:";
-    for (const auto& e : exports) script << ' ' << e << ';';
-    script << " local: *; };\n";
-    if (!script.flush()) fail(ErrorKind::Io, "cannot write {}", script_path);
-  }
+void link_library(const std::string& script, const std::vector<std::string>& objects,
+                  const std::vector<std::string>& exports, const std::function<void(std::string_view)>& write,
+                  bool stays) {
+  write_script(script, exports);
   const std::string libc = library_of(reinterpret_cast<void*>(&::abort)),
                     libm = library_of(reinterpret_cast<void*>(static_cast<double (*)(double)>(&::lgamma)));
+  // To a file, lld writes through a mapping, where a full disk is a SIGBUS.
+  PipeReader out(write);
   std::vector<std::string> args = {"ld.lld",
                                    "-shared",
                                    "--gc-sections",
                                    "--build-id=none",
                                    "-z",
                                    "defs",
-                                   "-z",
-                                   "nodelete",
                                    "-z",
                                    "noexecstack",
                                    "--strip-all",
@@ -56,9 +112,12 @@ void link_library(const std::vector<std::string>& objects, const std::string& pa
                                    "--as-needed",
                                    "-O0",
                                    "--threads=1",  // of its own it would leave unfinished when the process ends
-                                   "--version-script=" + script_path,
+                                   "--version-script=" + script,
                                    "-o",
-                                   path};
+                                   out.path()};
+  if (stays) args.insert(args.end(), {"-z", "nodelete"});
+  for (const auto& e : exports)
+    if (e.find('=') != std::string::npos) args.push_back("--defsym=" + e);
   args.insert(args.end(), objects.begin(), objects.end());
   args.push_back(libc);
   args.push_back(libm);
@@ -67,16 +126,14 @@ void link_library(const std::vector<std::string>& objects, const std::string& pa
   for (const auto& a : args) raw.push_back(a.c_str());
 
   static std::mutex one_at_a_time;  // lld keeps its state in globals
-  std::lock_guard lock(one_at_a_time);
-  std::string out, err;
-  llvm::raw_string_ostream out_stream(out), err_stream(err);
-  const lld::Result result = lld::lldMain(raw, out_stream, err_stream, {{lld::Gnu, &lld::elf::link}});
-  std::error_code ignored;
-  std::filesystem::remove(script_path, ignored);
-  if (result.retCode != 0) {
-    std::filesystem::remove(path, ignored);
-    fail(ErrorKind::Io, "linking {} failed: {}", path, err);
+  std::string messages, errors;
+  {
+    std::lock_guard lock(one_at_a_time);
+    llvm::raw_string_ostream out_stream(messages), err_stream(errors);
+    const lld::Result result = lld::lldMain(raw, out_stream, err_stream, {{lld::Gnu, &lld::elf::link}});
+    if (result.retCode != 0) fail(ErrorKind::Io, "linking failed: {}", errors);
   }
+  out.close();
 }
 
 }  // namespace ingot

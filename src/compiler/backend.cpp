@@ -1,18 +1,19 @@
 // The two back ends: a session in this process and a library on disk, from one packed graph.
-#include <unistd.h>
-
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
-#include <filesystem>
 #include <set>
 #include <sstream>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
 #include "codegen/codegen.h"
 #include "compiler/cache.h"
 #include "compiler/compiler.h"
 #include "compiler/kernel_library.h"
 #include "compiler/kernel_store.h"
+#include "compiler/library.h"
 #include "compiler/specialise.h"
 #include "emitter/ir_writer.h"
 #include "ops/op.h"
@@ -20,7 +21,6 @@
 #include "planner/specialised.h"
 
 namespace ingot {
-namespace fs = std::filesystem;
 namespace {
 
 bool specialises(const CompileOptions& options) { return options.opt_level > 1; }
@@ -38,6 +38,22 @@ void add_registrars(const Graph& g, std::set<std::string>& symbols) {
     for (const auto& [attr, value] : n.attrs)
       if (const auto* body = std::get_if<GraphPtr>(&value)) add_registrars(**body, symbols);
   }
+}
+
+// The functions of include/ingot/ingot.h, and with a prefix p each of them as p_create, ... too: names that a program
+// linked with several models can tell apart.
+std::vector<std::string> exported_names(const std::string& prefix) {
+  if (prefix.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") !=
+          std::string::npos ||
+      (!prefix.empty() && std::isdigit(static_cast<unsigned char>(prefix[0]))))
+    throw Error(ErrorKind::InvalidInput, fmt::format("prefix '{}' is not a name in C", prefix),
+                "letters, digits and underscores, not a digit first");
+  std::vector<std::string> out;
+  for (const char* name : {"api_version", "create", "destroy", "signature", "run", "release", "error"}) {
+    out.push_back(std::string("ingot_") + name);
+    if (!prefix.empty()) out.push_back(fmt::format("{}_{}=ingot_{}", prefix, name, name));
+  }
+  return out;
 }
 
 }  // namespace
@@ -133,17 +149,17 @@ void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, c
   objects.push_back(folder.file("runtime.o"));
   write_file(objects.back(), runtime_object_bytes());
 
-  const std::string beside = path + "." + std::to_string(getpid()) + ".new";
-  link_library(objects, beside,
-               {"ingot_api_version", "ingot_create", "ingot_destroy", "ingot_signature", "ingot_run", "ingot_release",
-                "ingot_error"});
-  std::error_code error;
-  fs::rename(beside, path, error);
-  if (error) {
-    std::error_code ignored;
-    fs::remove(beside, ignored);
-    fail(ErrorKind::Io, "cannot write {}: {}", path, error.message());
-  }
+  AtomicFile file(path);
+  HashStream hash;
+  link_library(
+      folder.file("exports"), objects, exported_names(options.prefix),
+      [&](std::string_view bytes) {
+        file.write(bytes);
+        hash.add(std::as_bytes(std::span(bytes)));
+      },
+      /*stays=*/true);
+  file.write(library_seal(file.size(), hash.hex()));
+  file.commit();
 }
 
 }  // namespace ingot

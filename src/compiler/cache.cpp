@@ -10,8 +10,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "base/error.h"
@@ -31,8 +29,9 @@ std::string env(const char* name) { return std::getenv(name) ? std::getenv(name)
 
 std::string choose_folder() {
   if (auto d = env("INGOT_CACHE_DIR"); !d.empty()) return d;
-  if (auto d = env("XDG_CACHE_HOME"); !d.empty()) return d + "/ingot";
-  if (auto d = env("HOME"); !d.empty()) return d + "/.cache/ingot";
+  // A relative path would name another folder in every working directory; XDG has such a value ignored.
+  if (auto d = env("XDG_CACHE_HOME"); d.starts_with('/')) return d + "/ingot";
+  if (auto d = env("HOME"); d.starts_with('/')) return d + "/.cache/ingot";
   return "";
 }
 
@@ -71,7 +70,7 @@ std::atomic<int64_t> compiled{0};
 int64_t kernels_compiled() { return compiled; }
 void count_compiled_kernel() { compiled++; }
 
-Cache::Lock::Lock(const std::string& path) : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+Cache::Lock::Lock(const std::string& path) : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600)) {
   // Where the file system knows no locks, two processes may do the same work; the result is right all the same.
   while (fd_ >= 0 && flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
   }
@@ -83,24 +82,52 @@ Cache::Lock::~Lock() {
   if (fd_ >= 0) close(fd_);
 }
 
+namespace {
+
+// What is in the cache is run as code, so nobody else may be able to put it there.
+bool only_mine(const struct stat& about) {
+  return about.st_uid == geteuid() && (about.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// Why the folder cannot be used; "" when it can. It is made when it is missing, for this user alone.
+std::string why_not(const std::string& folder) {
+  std::error_code error;
+  const fs::path parent = fs::path(folder).parent_path();
+  if (!parent.empty()) fs::create_directories(parent, error);
+  mkdir(folder.c_str(), 0700);
+  mkdir((folder + "/" + kLockFolder).c_str(), 0700);
+  struct stat about{}, locks{};
+  if (stat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || access(folder.c_str(), W_OK | X_OK) != 0 ||
+      stat((folder + "/" + kLockFolder).c_str(), &locks) != 0 || !S_ISDIR(locks.st_mode))
+    return "cannot be written";
+  if (about.st_uid != geteuid()) return "belongs to another user";
+  return only_mine(about) && only_mine(locks) ? "" : "can be written by other users";
+}
+
+}  // namespace
+
 Cache::Cache(const std::string& folder) : folder_(folder.empty() ? choose_folder() : folder), limit_(choose_limit()) {
   if (env("INGOT_CACHE") == "off" || env("INGOT_CACHE") == "0") folder_.clear();
   if (folder_.empty()) return;
-  std::error_code error;
-  fs::create_directories(fs::path(folder_) / kLockFolder, error);
-  if (error || access(folder_.c_str(), W_OK) != 0) {
-    if (!folder.empty()) fail(ErrorKind::Io, "the cache folder {} cannot be written", folder);
-    folder_.clear();
-  }
+  const std::string why = why_not(folder_);
+  if (why.empty()) return;
+  if (!folder.empty())
+    throw Error(ErrorKind::Io, fmt::format("the cache folder {} {}", folder, why),
+                "compiled code is kept there: it has to be a folder of your own that others cannot write to");
+  folder_.clear();
 }
 
 std::optional<std::string> Cache::read(const std::string& key) const {
   if (!enabled()) return std::nullopt;
-  std::ifstream in(path(key), std::ios::binary);
-  if (!in) return std::nullopt;
-  std::ostringstream text;
-  text << in.rdbuf();
-  std::string all = text.str();
+  std::string all;
+  try {
+    InputFile file(path(key));
+    if (!only_mine(file.state())) fail(ErrorKind::Io, "{}: can be written by other users", path(key));
+    all.resize(file.size());
+    all.resize(file.read(std::as_writable_bytes(std::span(all))));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
   const size_t size = all.size() < kChecksumDigits ? 0 : all.size() - kChecksumDigits;
   if (size == 0 || all.substr(size) != checksum(std::as_bytes(std::span(all.data(), size)))) {
     remove(key);
@@ -113,11 +140,19 @@ std::optional<std::string> Cache::read(const std::string& key) const {
 
 bool Cache::whole(const std::string& key) const {
   try {
-    const auto file = MappedFile::open(path(key));
-    const std::string_view text = file->text();
-    if (text.size() <= kChecksumDigits) return false;
-    const size_t size = text.size() - kChecksumDigits;
-    return text.substr(size) == checksum(file->bytes().first(size));
+    InputFile file(path(key));
+    if (!only_mine(file.state()) || file.size() <= kChecksumDigits) return false;
+    HashStream hash;
+    std::vector<std::byte> piece(size_t{1} << 20);
+    for (size_t left = file.size() - kChecksumDigits; left > 0;) {
+      const size_t got = file.read(std::span(piece).first(std::min(left, piece.size())));
+      if (got == 0) return false;
+      hash.add(std::span(piece).first(got));
+      left -= got;
+    }
+    std::string digits(kChecksumDigits, '\0');
+    file.read(std::as_writable_bytes(std::span(digits)));
+    return digits == hash.hex();
   } catch (const Error&) {
     return false;
   }
@@ -137,7 +172,7 @@ std::optional<std::string> Cache::find(const std::string& key) const {
 void Cache::write(const std::string& key, const std::string& bytes) const {
   if (!enabled()) return;
   try {
-    AtomicFile file(path(key));
+    AtomicFile file(path(key), Durable::kProcess, 0600);
     file.write(bytes);
     file.write(checksum(std::as_bytes(std::span(bytes))));
     file.commit();
@@ -149,8 +184,8 @@ void Cache::write(const std::string& key, const std::string& bytes) const {
 
 std::string Cache::add_file(const std::string& key, const std::string& source) const {
   if (!enabled()) fail(ErrorKind::Io, "there is no cache folder to keep {} in", source);
-  const auto content = MappedFile::open(source);
-  AtomicFile file(path(key));
+  const auto content = FileContent::read(source);
+  AtomicFile file(path(key), Durable::kProcess, 0600);
   file.write(content->bytes());
   file.write(checksum(content->bytes()));
   file.commit();
@@ -190,6 +225,7 @@ void Cache::made_room_for(int64_t bytes) const {
   if (since >= 0 && (since += bytes) < limit_ / 16) return;
   since = 0;
   const Lock lock(fmt::format("{}/{}/limit", folder_, kLockFolder));
+  remove_leftovers(folder_ + "/");
   int64_t total = 0;
   for (const Entry& e : entries())
     if ((total += e.bytes) > limit_) remove(e.key);

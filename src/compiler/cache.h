@@ -2,7 +2,8 @@
 // Entries are written beside and renamed, so that a reader never sees half of one, and end with a checksum of what
 // stands before it; a damaged one is removed and made again. The entries used longest ago go when the folder grows over
 // its limit. $INGOT_CACHE_DIR, else $XDG_CACHE_HOME/ingot, else ~/.cache/ingot; INGOT_CACHE=off, or a folder that
-// cannot be written, means no cache; INGOT_CACHE_SIZE is the limit in bytes, or as 500M, 4G.
+// cannot be written, belongs to another user or can be written by others, means no cache; INGOT_CACHE_SIZE is the limit
+// in bytes, or as 500M, 4G. Entries that others could have written are not read.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -19,6 +19,7 @@ struct CompileOptions {
   std::map<std::string, std::vector<int64_t>> shapes;  // fix the shape of inputs (-1 leaves a dim free)
   bool independent_dims = false;                       // dims of inputs that share a name may differ in size
   bool wait = false;                                   // a session runs no native kernel where it may specialise it
+  std::string prefix;                                  // of a library's functions, besides ingot_
   std::string cache_dir;                               // the folder of the disk cache; "": as compiler/cache.h says
 };
 

@@ -4,13 +4,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <thread>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/threads.h"
 #include "compiler/library.h"
 #include "runtime/thread_pool.h"
 
@@ -32,22 +31,8 @@ std::string kernel_object(const KernelRequest& request, const Cache& cache, cons
 
 std::vector<std::string> kernel_objects(const Requests& requests, const Cache& cache) {
   std::vector<std::string> objects(requests.size());
-  std::atomic<size_t> next{0};
-  std::exception_ptr failure;
-  std::atomic<bool> failed{false};
-  auto work = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < requests.size() && !failed;) try {
-        objects[i] = kernel_object(*requests[i], cache);
-      } catch (...) {
-        if (!failed.exchange(true)) failure = std::current_exception();
-      }
-  };
-  std::vector<std::thread> helpers;
-  const int threads = std::min<int>(default_threads(0).threads, static_cast<int>(requests.size()));
-  for (int t = 1; t < threads; t++) helpers.emplace_back(work);
-  work();
-  for (auto& h : helpers) h.join();
-  if (failure) std::rethrow_exception(failure);
+  share_out(requests.size(), static_cast<size_t>(default_threads(0).threads),
+            [&](size_t i) { objects[i] = kernel_object(*requests[i], cache); });
   return objects;
 }
 
@@ -72,32 +57,35 @@ std::vector<std::string> write_kernel_objects(const TemporaryFolder& folder, con
 
 std::string link_kernels(const Requests& requests, const std::vector<std::string>& objects) {
   const TemporaryFolder folder;
-  const std::string path = folder.file("kernels.so");
-  link_library(write_kernel_objects(folder, requests, objects, kTable), path, {kTable});
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  const auto files = write_kernel_objects(folder, requests, objects, kTable);
+  std::string library;
+  link_library(folder.file("exports"), files, {kTable}, [&](std::string_view bytes) { library += bytes; });
+  return library;
 }
 
 // Maps a library that is in memory only: nothing to clean up, no file somebody could change.
-const KernelFn* load_kernels(const std::string& library) {
+std::shared_ptr<const KernelFn> load_kernels(const std::string& library) {
   const int fd = memfd_create("ingot-kernels", MFD_CLOEXEC);
-  if (fd < 0) fail(ErrorKind::Io, "memfd_create: {}", std::strerror(errno));
+  if (fd < 0) fail(ErrorKind::Resource, "memfd_create: {}", std::strerror(errno));
   size_t done = 0;
   while (done < library.size()) {
     const ssize_t n = write(fd, library.data() + done, library.size() - done);
     if (n <= 0) {
       close(fd);
-      fail(ErrorKind::Io, "cannot hold compiled kernels in memory: {}", std::strerror(errno));
+      fail(ErrorKind::Resource, "cannot hold compiled kernels in memory: {}", std::strerror(errno));
     }
     done += static_cast<size_t>(n);
   }
   void* handle = open_library(fmt::format("/proc/self/fd/{}", fd));
   const std::string problem = handle ? "" : dlerror();
   close(fd);
-  if (!handle) fail(ErrorKind::Io, "compiled kernels cannot be loaded: {}", problem);
+  if (!handle) fail(ErrorKind::Resource, "compiled kernels cannot be loaded: {}", problem);
   const auto* functions = static_cast<const KernelFn*>(dlsym(handle, kTable));
-  if (!functions) fail(ErrorKind::Internal, "compiled kernels have no table");
-  return functions;
+  if (!functions) {
+    dlclose(handle);
+    fail(ErrorKind::Internal, "compiled kernels have no table");
+  }
+  return {functions, [handle](const KernelFn*) { dlclose(handle); }};
 }
 
 std::string kernel_set_key(const Requests& requests) {

@@ -4,6 +4,7 @@
 // the next process has one file to map.
 #pragma once
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,8 +27,8 @@ std::vector<std::string> write_kernel_objects(const TemporaryFolder&, const Requ
 
 // A library whose table has the kernels in order.
 std::string link_kernels(const Requests&, const std::vector<std::string>& objects);
-// Its functions, in order. The library stays for the life of the process.
-const KernelFn* load_kernels(const std::string& library);
+// Its functions, in order. The library stays as long as the pointer does.
+std::shared_ptr<const KernelFn> load_kernels(const std::string& library);
 
 // The key under which the cache keeps the library of these kernels.
 std::string kernel_set_key(const Requests&);

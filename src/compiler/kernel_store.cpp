@@ -26,33 +26,34 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kHandOver = std::chrono::milliseconds(100);
 constexpr int kNice = 5;
 
-// A kernel that some session asked for. It stays for the life of the process, as its code does.
+// A kernel that some session asked for. Sessions hold it as long as they live, since their plans point to its slot.
 struct Wanted {
   explicit Wanted(KernelRequest r) : request(std::move(r)) {}
   const KernelRequest request;
   KernelSlot slot;
-  std::string object;           // compiled, while a library is still to be made of it
-  std::set<const void*> users;  // sessions that wait for it
-  bool failed = false;          // its steps stay native
+  std::shared_ptr<const KernelFn> library;  // what the slot's function is in
+  std::string object;                       // compiled, while a library is still to be made of it
+  std::set<const void*> users;              // sessions that wait for it
+  bool failed = false;                      // its steps stay native
 
   bool open() const { return !slot.function.load() && !failed; }
 };
+using WantedPtr = std::shared_ptr<Wanted>;
 
 // The kernels that a plan lacked: one library in the disk cache.
 struct Batch {
-  std::vector<Wanted*> kernels;
+  std::vector<WantedPtr> kernels;
   Cache cache;
 };
 
-Requests requests_of(const std::vector<Wanted*>& kernels) {
-  Requests out;
-  for (const Wanted* w : kernels) out.push_back(&w->request);
-  return out;
-}
+// Kernels that no session holds any more are kept for the next one, up to so many: each may be a library of its own,
+// and a process has only so many mappings.
+constexpr size_t kMostUnused = 100;
 
-void hand_over(const std::vector<Wanted*>& kernels, const std::string& library) {
-  const KernelFn* functions = load_kernels(library);
-  for (size_t i = 0; i < kernels.size(); i++) kernels[i]->slot.function.store(functions[i], std::memory_order_release);
+Requests requests_of(const std::vector<WantedPtr>& kernels) {
+  Requests out;
+  for (const WantedPtr& w : kernels) out.push_back(&w->request);
+  return out;
 }
 
 // All kernels of this process, and the thread that compiles them. It is never destroyed: the thread may outlive all but
@@ -65,15 +66,16 @@ class KernelStore {
   }
 
   // Slots for the requests, which are all different; what is missing is compiled, here if `wait`.
-  std::vector<KernelSlot*> want(std::vector<KernelRequest> requests, const Cache& cache, const void* user, bool wait) {
-    std::vector<Wanted*> all, missing;
+  std::vector<std::shared_ptr<KernelSlot>> want(std::vector<KernelRequest> requests, const Cache& cache,
+                                                const void* user, bool wait) {
+    std::vector<WantedPtr> all, missing;
     {
       std::lock_guard lock(mutex_);
       for (KernelRequest& r : requests) {
-        std::unique_ptr<Wanted>& w = kernels_[r.symbol];
-        if (!w) w = std::make_unique<Wanted>(std::move(r));
-        all.push_back(w.get());
-        if (w->open()) missing.push_back(w.get());
+        WantedPtr& w = kernels_[r.symbol];
+        if (!w) w = std::make_shared<Wanted>(std::move(r));
+        all.push_back(w);
+        if (w->open()) missing.push_back(w);
       }
     }
     if (!missing.empty() && !take_from_cache(missing, cache)) {
@@ -82,18 +84,26 @@ class KernelStore {
       else
         queue({missing, cache}, user);
     }
-    std::vector<KernelSlot*> out;
-    for (Wanted* w : all) out.push_back(&w->slot);
+    std::vector<std::shared_ptr<KernelSlot>> out;
+    for (const WantedPtr& w : all) out.emplace_back(w, &w->slot);
     return out;
   }
 
   // The session is gone: what only it waited for is not compiled.
   void forget(const void* user) {
+    std::vector<WantedPtr> gone;  // unmapped after the mutex is free
     std::lock_guard lock(mutex_);
     for (auto& [symbol, w] : kernels_) w->users.erase(user);
-    for (Batch& b : batches_) std::erase_if(b.kernels, [](const Wanted* w) { return w->users.empty(); });
+    for (Batch& b : batches_) std::erase_if(b.kernels, [](const WantedPtr& w) { return w->users.empty(); });
     std::erase_if(batches_, [](const Batch& b) { return b.kernels.empty(); });
     if (current_ && current_->users.empty()) stop_current_ = true;
+    auto unused = [](const auto& entry) { return entry.second.use_count() == 1; };
+    if (static_cast<size_t>(std::count_if(kernels_.begin(), kernels_.end(), unused)) <= kMostUnused) return;
+    std::erase_if(kernels_, [&](auto& entry) {
+      if (!unused(entry)) return false;
+      gone.push_back(std::move(entry.second));
+      return true;
+    });
   }
 
   void end() {
@@ -138,14 +148,24 @@ class KernelStore {
         });
   }
 
-  static bool take_from_cache(const std::vector<Wanted*>& kernels, const Cache& cache) {
+  void hand_over(const std::vector<WantedPtr>& kernels, const std::string& library) {
+    const std::shared_ptr<const KernelFn> functions = load_kernels(library);
+    std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < kernels.size(); i++) {
+      if (!kernels[i]->open()) continue;  // another thread was faster
+      kernels[i]->library = functions;
+      kernels[i]->slot.function.store(functions.get()[i], std::memory_order_release);
+    }
+  }
+
+  bool take_from_cache(const std::vector<WantedPtr>& kernels, const Cache& cache) {
     const auto library = cache.read(kernel_set_key(requests_of(kernels)));
     if (library) hand_over(kernels, *library);
     return library.has_value();
   }
 
   // Of several processes that want the same kernels, one compiles them and the others wait.
-  static void compile_now(const std::vector<Wanted*>& kernels, const Cache& cache) {
+  void compile_now(const std::vector<WantedPtr>& kernels, const Cache& cache) {
     const Requests requests = requests_of(kernels);
     const std::string key = kernel_set_key(requests);
     const Cache::Lock lock = cache.lock(key);
@@ -157,7 +177,7 @@ class KernelStore {
 
   void queue(Batch batch, const void* user) {
     std::lock_guard lock(mutex_);
-    for (Wanted* w : batch.kernels) w->users.insert(user);
+    for (const WantedPtr& w : batch.kernels) w->users.insert(user);
     batches_.push_back(std::move(batch));
     start();
     work_.notify_one();
@@ -165,15 +185,18 @@ class KernelStore {
 
   void start() {
     if (running_ || ending_) return;
-    running_ = true;
-    thread_ = new std::thread([this] { work(); });
+    try {
+      thread_ = new std::thread([this] { work(); });
+      running_ = true;
+    } catch (const std::exception&) {  // no thread: steps stay native until a later run gets one
+    }
   }
 
   // The one that has cost most, and the batch it is in. The mutex is held.
-  Wanted* next_kernel(const Batch** of = nullptr) const {
-    Wanted* best = nullptr;
+  WantedPtr next_kernel(const Batch** of = nullptr) const {
+    WantedPtr best;
     for (const Batch& b : batches_)
-      for (Wanted* w : b.kernels) {
+      for (const WantedPtr& w : b.kernels) {
         if (!w->open() || !w->object.empty() || w->users.empty()) continue;
         if (best && best->slot.native_ns >= w->slot.native_ns) continue;
         best = w;
@@ -192,14 +215,26 @@ class KernelStore {
         if (ending_) return;
       }
       const std::lock_guard busy(busy_);
-      compile_next();
-      link_ready();
-      keep_libraries();
+      try {
+        compile_next();
+        link_ready();
+        keep_libraries();
+      } catch (...) {  // no memory: what is open stays native
+        give_up();
+      }
     }
   }
 
+  void give_up() {
+    std::lock_guard lock(mutex_);
+    for (const Batch& b : batches_)
+      for (const WantedPtr& w : b.kernels) w->failed |= w->open();
+    batches_.clear();
+    current_ = nullptr;
+  }
+
   void compile_next() {
-    Wanted* w = nullptr;
+    WantedPtr w;
     Cache cache;
     {
       std::lock_guard lock(mutex_);
@@ -227,20 +262,21 @@ class KernelStore {
 
   // Makes code of the objects that are ready, if nothing else is to be compiled or the last time is long ago.
   void link_ready() {
-    std::vector<Wanted*> ready;
+    std::vector<WantedPtr> ready;
     std::vector<std::string> objects;
     {
       std::lock_guard lock(mutex_);
       for (const Batch& b : batches_)
-        for (Wanted* w : b.kernels)
+        for (const WantedPtr& w : b.kernels)
           if (w->open() && !w->object.empty() && std::count(ready.begin(), ready.end(), w) == 0) ready.push_back(w);
       if (ending_ || ready.empty() || (next_kernel() && Clock::now() - handed_over_ < kHandOver)) return;
-      for (Wanted* w : ready) objects.push_back(w->object);
+      for (const WantedPtr& w : ready) objects.push_back(w->object);
     }
     try {
       hand_over(ready, link_kernels(requests_of(ready), objects));
     } catch (const Error&) {
-      for (Wanted* w : ready) w->failed = true;
+      std::lock_guard lock(mutex_);
+      for (const WantedPtr& w : ready) w->failed = true;
     }
     handed_over_ = Clock::now();
   }
@@ -252,14 +288,14 @@ class KernelStore {
       std::lock_guard lock(mutex_);
       if (ending_) return;
       std::erase_if(batches_, [&](const Batch& b) {
-        if (std::any_of(b.kernels.begin(), b.kernels.end(), [](const Wanted* w) { return w->open(); })) return false;
+        if (std::any_of(b.kernels.begin(), b.kernels.end(), [](const WantedPtr& w) { return w->open(); })) return false;
         done.push_back(b);
         return true;
       });
     }
     for (const Batch& b : done) {
       std::vector<std::string> objects;
-      for (const Wanted* w : b.kernels) objects.push_back(w->object);
+      for (const WantedPtr& w : b.kernels) objects.push_back(w->object);
       // What came by another way has left no object here: the next process links it once more.
       const bool all = std::none_of(objects.begin(), objects.end(), [](const std::string& o) { return o.empty(); });
       if (all && b.cache.enabled()) try {
@@ -268,22 +304,22 @@ class KernelStore {
         }
     }
     std::lock_guard lock(mutex_);
-    std::set<const Wanted*> needed;
+    std::set<WantedPtr> needed;
     for (const Batch& b : batches_) needed.insert(b.kernels.begin(), b.kernels.end());
     for (const Batch& b : done)
-      for (Wanted* w : b.kernels)
+      for (const WantedPtr& w : b.kernels)
         if (!needed.contains(w)) w->object.clear();
   }
 
-  std::mutex busy_;                                                   // held while the thread uses LLVM
-  std::mutex mutex_;                                                  // of all that follows
-  std::unordered_map<std::string, std::unique_ptr<Wanted>> kernels_;  // by symbol
+  std::mutex busy_;                                     // held while the thread uses LLVM
+  std::mutex mutex_;                                    // of all that follows
+  std::unordered_map<std::string, WantedPtr> kernels_;  // by symbol
   std::vector<Batch> batches_;
   std::condition_variable work_;
   std::thread* thread_ = nullptr;
   std::atomic<bool> running_{false};
   bool ending_ = false;
-  const Wanted* current_ = nullptr;  // being compiled
+  WantedPtr current_;  // being compiled
   std::atomic<bool> stop_current_{false};
   std::atomic<int> forks_{0};  // that wait for busy_
   Clock::time_point handed_over_;
@@ -292,7 +328,10 @@ class KernelStore {
 class SessionKernels : public KernelSource {
  public:
   SessionKernels(const Target& target, const Cache& cache, bool wait) : target_(target), cache_(cache), wait_(wait) {}
-  ~SessionKernels() override { KernelStore::get().forget(this); }
+  ~SessionKernels() override {
+    slots_.clear();
+    KernelStore::get().forget(this);
+  }
 
   std::vector<KernelSlot*> find(const std::vector<const Step*>& steps) override {
     std::vector<std::string> keys;
@@ -309,7 +348,7 @@ class SessionKernels : public KernelSource {
       for (size_t i = 0; i < found.size(); i++) slots_[names[i]] = found[i];
     }
     std::vector<KernelSlot*> out;
-    for (const std::string& key : keys) out.push_back(slots_.at(key));
+    for (const std::string& key : keys) out.push_back(slots_.at(key).get());
     return out;
   }
   void missed() override { KernelStore::get().keep_going(); }
@@ -319,7 +358,7 @@ class SessionKernels : public KernelSource {
   const Cache cache_;
   const bool wait_;
   std::mutex mutex_;
-  std::unordered_map<std::string, KernelSlot*> slots_;  // by key
+  std::unordered_map<std::string, std::shared_ptr<KernelSlot>> slots_;  // by key
 };
 
 }  // namespace

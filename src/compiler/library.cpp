@@ -1,15 +1,17 @@
 #include "compiler/library.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 
 #include <atomic>
-
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
 #include "runtime/c_values.h"
 
 namespace ingot {
@@ -75,7 +77,35 @@ Value owned(const Value& v) {
       [](const ConstantPtr& c) { return c->dtype == DType::String ? c : make_constant(c->dtype, c->dims, c->bytes); });
 }
 
+constexpr std::string_view kSeal = "ingot-library";
+
+// Io unless the file is as long as its headers say and, where emit_library sealed it, has the bytes it had then. A
+// library that is cut off would be mapped all the same, and the first touch of what is missing a SIGBUS.
+void check_whole(const std::string& path) {
+  InputFile file(path);
+  std::vector<std::byte> piece(size_t{1} << 20);
+  size_t got = file.read(piece);
+  Elf64_Ehdr header{};
+  if (got >= sizeof header) std::memcpy(&header, piece.data(), sizeof header);
+  uint64_t end = 0;  // the section headers come last
+  if (__builtin_add_overflow(header.e_shoff, uint64_t{header.e_shnum} * header.e_shentsize, &end) || end == 0 ||
+      end > file.size())
+    throw Error(ErrorKind::Io, fmt::format("{}: is cut off or damaged: it has {} bytes", path, file.size()),
+                "copy or compile it again");
+  HashStream hash;
+  std::string after;  // the library
+  for (uint64_t at = 0; got > 0; at += got, got = file.read(piece)) {
+    const size_t inside = std::min<uint64_t>(got, end - std::min(at, end));
+    hash.add(std::span(piece).first(inside));
+    after.append(reinterpret_cast<const char*>(piece.data()) + inside, got - inside);
+  }
+  if (after.starts_with(kSeal) && !after.starts_with(library_seal(static_cast<int64_t>(end), hash.hex())))
+    throw Error(ErrorKind::Io, fmt::format("{}: is damaged: its checksum differs", path), "copy or compile it again");
+}
+
 }  // namespace
+
+std::string library_seal(int64_t size, const std::string& hash) { return fmt::format("{} {} {}\n", kSeal, size, hash); }
 
 std::vector<Port> input_ports(const Graph& graph) { return ports_of(graph, graph.inputs); }
 std::vector<Port> output_ports(const Graph& graph) { return ports_of(graph, graph.outputs); }
@@ -105,6 +135,7 @@ LibraryModel::LibraryModel(const std::string& path, int threads) {
   // An absolute path: dlopen looks for a bare name in the system's folders instead of here.
   const std::string absolute = std::filesystem::absolute(path).string();
   if (!std::filesystem::exists(absolute)) throw Error(ErrorKind::Io, fmt::format("{}: no such file", path));
+  check_whole(absolute);
   handle_ = open_library(absolute);
   if (!handle_) {
     const char* why = dlerror();

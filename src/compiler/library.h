@@ -26,6 +26,9 @@ std::vector<Port> output_ports(const Graph&);
 // Is this file a native library, by its first bytes?
 bool is_library_file(const std::string& path);
 
+// What emit_library appends to a library of `size` bytes, so that damage is found before code of it runs.
+std::string library_seal(int64_t size, const std::string& hash);
+
 // dlopen that always looks at the file: the C library otherwise answers with what it once loaded from the same name,
 // even if another file has that name by now. nullptr on failure, as dlopen.
 void* open_library(const std::string& path);

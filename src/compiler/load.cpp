@@ -8,6 +8,7 @@
 #include "expansions/expand.h"
 #include "ir/folder.h"
 #include "loader/onnx_loader.h"
+#include "loader/schema.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
@@ -70,6 +71,11 @@ std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions&
   std::shared_ptr<Graph> graph;
   if (fs::is_directory(path, error)) {
     graph = load_ir(path);
+    try {
+      check_attributes(*graph);
+    } catch (const Error& e) {
+      throw e.at((fs::path(path) / "graph.yaml").string());
+    }
   } else {
     if (fs::path(path).extension() == ".so")
       throw Error(ErrorKind::InvalidInput, path + " is a compiled library",

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "emitter/ir_text.h"
+#include "loader/schema.h"
 
 namespace ingot {
 namespace {
@@ -91,7 +92,9 @@ class Writer {
                              hash64_hex(c.bytes));
   }
 
-  void node(const Graph& g, const Node& n, int indent, int depth) {
+  void node(const Graph& g, const Node& given, int indent, int depth) {
+    Node n = given;  // less what no operator knows: nothing reads it, and the IR would be refused for it
+    std::erase_if(n.attrs, [&](const auto& attr) { return !knows_attribute(given, attr.first); });
     std::string head = "type: " + name_text(n.op);
     if (!n.domain.empty()) head += ", domain: " + name_text(n.domain);
     head += ", input: " + tensor_names(g, n.inputs) + ", output: " + tensor_names(g, n.outputs);

@@ -87,6 +87,7 @@ Group grow(const Editor& e, Handle root) {
   g.nodes = {root};
   g.results = {e.node(root).outputs[0]};
   add_operands(e, g, e.node(root));
+  if (g.operands.size() > kMaxOperands) return g;  // Sum of thousands: its own kernel takes them in groups
   for (bool progress = true; progress;) {
     progress = false;
     for (TensorId t : std::vector<TensorId>(g.operands.begin(), g.operands.end())) {

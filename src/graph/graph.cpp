@@ -52,7 +52,7 @@ ConstantPtr make_constant(DType dtype, std::vector<int64_t> dims, std::byte** da
   c->dims = std::move(dims);
   const auto size = static_cast<size_t>(byte_size(dtype, c->elements()));
   void* memory = aligned_memory(size);
-  if (!memory) fail(ErrorKind::InvalidInput, "no memory for a constant of {} bytes", size);
+  if (!memory) fail(ErrorKind::Resource, "no memory for a constant of {} bytes", size);
   c->owner = std::shared_ptr<void>(memory, std::free);
   c->bytes = {static_cast<std::byte*>(memory), size};
   *data = static_cast<std::byte*>(memory);

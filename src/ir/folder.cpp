@@ -26,8 +26,8 @@ std::shared_ptr<Graph> load_ir(const std::string& folder) {
   const std::filesystem::path path(folder);
   if (!std::filesystem::is_directory(path)) fail(ErrorKind::Io, "{}: is not a folder with an Engine IR", folder);
   const std::string yaml = (path / "graph.yaml").string();
-  auto text = MappedFile::open(yaml);
-  auto weights = MappedFile::open((path / "weights.bin").string());
+  auto text = FileContent::read(yaml);
+  auto weights = FileContent::read((path / "weights.bin").string());
   auto graph = read_graph(text->text(), weights->bytes(), weights, {.name = yaml});
   refuse_packed(*graph, yaml);
   return graph;

@@ -7,7 +7,7 @@
 
 namespace ingot {
 
-// The weights stay in the mapped file.
+// The weights stay where the file was read to.
 std::shared_ptr<Graph> load_ir(const std::string& folder);
 
 }  // namespace ingot

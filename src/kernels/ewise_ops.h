@@ -15,9 +15,9 @@
 
 namespace ingot {
 
-// The element types of a row: Float f32 f64, Integer i8..u64, Number both, Signed all but unsigned integers and bool,
-// Bool, Any all of them.
-enum class EwiseTypes { Float, Integer, Number, Signed, Bool, Any };
+// The element types of a row: Single f32, Float f32 f64, Integer i8..u64, Number both, Signed all but unsigned integers
+// and bool, Bool, Any all of them.
+enum class EwiseTypes { Single, Float, Integer, Number, Signed, Bool, Any };
 
 // Same: all arguments and the result are of one type T. Test: T arguments, a bool result. Select: (bool, T, T) -> T.
 // Cast: from T to the type the operator's name ends with.
@@ -43,6 +43,8 @@ enum class EwiseRule { Same, Test, Select, Cast };
   X(ceil, 1, Float, Same)                                                      \
   X(round, 1, Float, Same) /* half to even */                                  \
   X(trunc, 1, Float, Same)                                                     \
+  X(round_f16, 1, Single, Same) /* to the nearest f16, half to even */         \
+  X(round_bf16, 1, Single, Same)                                               \
   X(sqrt, 1, Float, Same)                                                      \
   X(rsqrt, 1, Float, Same)                                                     \
   X(recip, 1, Float, Same)                                                     \
@@ -117,6 +119,7 @@ enum class EwiseRule { Same, Test, Select, Cast };
   X(quantize_i8, 2, Float, Cast)
 
 // The element types of each set: X(dtype name, C++ type, DType, ...)
+#define INGOT_EWISE_TYPES_Single(X, ...) X(f32, float, F32, __VA_ARGS__)
 #define INGOT_EWISE_FLOAT(X, ...) X(f32, float, F32, __VA_ARGS__) X(f64, double, F64, __VA_ARGS__)
 #define INGOT_EWISE_SIGNED_INTEGER(X, ...) \
   X(i8, int8_t, I8, __VA_ARGS__)           \
@@ -152,6 +155,8 @@ constexpr bool contains(EwiseTypes types, DType t) {
   const bool is_unsigned = t == DType::U8 || t == DType::U16 || t == DType::U32 || t == DType::U64;
   const bool boolean = t == DType::Bool;
   switch (types) {
+    case EwiseTypes::Single:
+      return t == DType::F32;
     case EwiseTypes::Float:
       return floating;
     case EwiseTypes::Integer:

@@ -3,6 +3,7 @@
 #pragma once
 #include <type_traits>
 
+#include "kernels/half.h"
 #include "kernels/integer.h"
 #include "kernels/vmath_f64.h"
 
@@ -120,6 +121,8 @@ INGOT_OP1(floor, return __builtin_elementwise_floor(a);)
 INGOT_OP1(ceil, return __builtin_elementwise_ceil(a);)
 INGOT_OP1(round, return __builtin_elementwise_roundeven(a);)
 INGOT_OP1(trunc, return __builtin_elementwise_trunc(a);)
+INGOT_OP1(round_f16, return f16_to_f32(f32_to_f16(a));)
+INGOT_OP1(round_bf16, return bf16_to_f32(f32_to_bf16(a));)
 INGOT_OP1(sqrt, return __builtin_elementwise_sqrt(a);)
 INGOT_OP1(rsqrt, return T(1) / __builtin_elementwise_sqrt(a);)
 INGOT_OP1(recip, return T(1) / a;)

@@ -3,6 +3,7 @@
 #include "base/dtype.h"
 #include "kernels/abi.h"
 #include "kernels/vec.h"
+#include "kernels/window.h"
 
 namespace ingot::kernel {
 namespace {
@@ -33,28 +34,33 @@ INGOT_INLINE void inside(const PoolAnyParams& p, int64_t t, int64_t& first, int6
   if (last > p.out[2]) last = p.out[2];
 }
 
-INGOT_INLINE int64_t taps_inside(int64_t start, int64_t kernel, int64_t dilation, int64_t low, int64_t high) {
-  int64_t n = 0;
-  for (int64_t t = 0; t < kernel; t++) n += start + t * dilation >= low && start + t * dilation < high;
-  return n;
+INGOT_INLINE Taps taps_of(const PoolAnyParams& p, int dim, int64_t o) {
+  return taps_inside(o, p.in[dim], p.kernel[dim], p.stride[dim], p.dilation[dim], p.begin[dim]);
 }
 
-// f(window, offset of the tap's element, first, last) for the taps inside in all dims.
+// f(offset of the tap's element for window 0, first, last) for the taps inside in all dims. Kernels may be far larger
+// than the input: what is outside is not walked over.
 template <class F>
 INGOT_INLINE void for_taps(const PoolAnyParams& p, const Row& r, F f) {
-  for (int64_t a = 0; a < p.kernel[0]; a++) {
-    const int64_t i = r.at[0] * p.stride[0] + a * p.dilation[0] - p.begin[0];
-    if (i < 0 || i >= p.in[0]) continue;
-    for (int64_t b = 0; b < p.kernel[1]; b++) {
-      const int64_t j = r.at[1] * p.stride[1] + b * p.dilation[1] - p.begin[1];
-      if (j < 0 || j >= p.in[1]) continue;
-      for (int64_t t = 0; t < p.kernel[2]; t++) {
+  const Taps outer[2] = {taps_of(p, 0, r.at[0]), taps_of(p, 1, r.at[1])};
+  const int64_t begin = p.out[2] > 0 ? taps_of(p, 2, p.out[2] - 1).first : 0, end = taps_of(p, 2, 0).last;
+  for (int64_t a = outer[0].first; a < outer[0].last; a++)
+    for (int64_t b = outer[1].first; b < outer[1].last; b++) {
+      const int64_t i = outer[0].origin + a * p.dilation[0], j = outer[1].origin + b * p.dilation[1];
+      for (int64_t t = begin; t < end; t++) {
         int64_t first, last;
         inside(p, t, first, last);
         f((i * p.in[1] + j) * p.in[2] + t * p.dilation[2] - p.begin[2], first, last);
       }
     }
-  }
+}
+
+// The taps of window o that an average counts.
+INGOT_INLINE int64_t counted(const PoolAnyParams& p, int dim, int64_t o) {
+  const int64_t padded = p.begin[dim] + p.in[dim] + p.end[dim];
+  const Taps t =
+      p.include_pad ? taps_inside(o, padded, p.kernel[dim], p.stride[dim], p.dilation[dim], 0) : taps_of(p, dim, o);
+  return t.last - t.first;
 }
 
 template <class T>
@@ -73,19 +79,8 @@ INGOT_INLINE T lp_term(T x, int64_t power) {
 
 template <class T>
 INGOT_INLINE void finish_average(const PoolAnyParams& p, const Row& r, T* y) {
-  int64_t outer = 1;
-  for (int d = 0; d < 2; d++) {
-    const int64_t start = r.at[d] * p.stride[d] - p.begin[d];
-    outer *= p.include_pad ? taps_inside(start, p.kernel[d], p.dilation[d], -p.begin[d], p.in[d] + p.end[d])
-                           : taps_inside(start, p.kernel[d], p.dilation[d], 0, p.in[d]);
-  }
-  for (int64_t o = 0; o < p.out[2]; o++) {
-    const int64_t start = o * p.stride[2] - p.begin[2];
-    const int64_t inner = p.include_pad
-                              ? taps_inside(start, p.kernel[2], p.dilation[2], -p.begin[2], p.in[2] + p.end[2])
-                              : taps_inside(start, p.kernel[2], p.dilation[2], 0, p.in[2]);
-    y[o * p.y_step] /= T(outer * inner);
-  }
+  const int64_t outer = counted(p, 0, r.at[0]) * counted(p, 1, r.at[1]);
+  for (int64_t o = 0; o < p.out[2]; o++) y[o * p.y_step] /= T(outer * counted(p, 2, o));
 }
 
 template <class T>

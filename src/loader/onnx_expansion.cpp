@@ -6,7 +6,7 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kMaxNodes = int64_t{1} << 22;
+constexpr int64_t kMaxNodes = int64_t{1} << 19;
 
 class Expansion {
  public:

@@ -20,7 +20,7 @@ using Attributes = std::map<std::string, Attribute>;
 
 // What all graphs of one model share.
 struct OnnxModel {
-  explicit OnnxModel(std::shared_ptr<const MappedFile> file) : tensors(std::move(file)) {}
+  explicit OnnxModel(std::shared_ptr<const FileContent> file) : tensors(std::move(file)) {}
 
   onnx::ModelProto proto;
   TensorReader tensors;

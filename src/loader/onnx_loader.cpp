@@ -68,7 +68,7 @@ void read_model(OnnxModel& model, std::span<const std::byte> file) {
 }  // namespace
 
 std::shared_ptr<Graph> load_onnx(const std::string& path, std::map<std::string, int64_t>* opsets) try {
-  auto file = MappedFile::open(path);
+  auto file = FileContent::read(path);
   OnnxModel model(file);
   read_model(model, file->bytes());
   GraphPtr graph = OnnxGraphBuilder(model, nullptr, nullptr, model.opsets, 0).build(model.proto.graph());

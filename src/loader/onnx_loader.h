@@ -11,7 +11,7 @@ namespace ingot {
 inline constexpr int64_t kNewestOpset = 28;
 
 // The graph in terms of the current operator set (extracted), verified, not yet inferred. Large weights point into the
-// mapped file. A malformed file is an InvalidModel error that names the file, the node and the reason.
+// file as it was read. A malformed file is an InvalidModel error that names the file, the node and the reason.
 // `opsets`, if given, receives the versions of the operator sets that the file names, by domain.
 std::shared_ptr<Graph> load_onnx(const std::string& path, std::map<std::string, int64_t>* opsets = nullptr);
 

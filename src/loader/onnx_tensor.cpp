@@ -147,7 +147,7 @@ ConstantPtr TensorReader::external(const onnx::TensorProto& t, DType dtype, std:
   }
   if (dtype == DType::String) invalid_model("holds strings in external data");
   auto& file = files_[location];
-  if (!file) file = MappedFile::open(external_path(model_->path(), location));
+  if (!file) file = FileContent::read(external_path(model_->path(), location));
   const auto size = static_cast<int64_t>(file->bytes().size());
   if (length < 0) length = byte_size(dtype, count(dims));  // an absent length means what the shape needs
   if (!range_inside(offset, length, size))

@@ -19,7 +19,7 @@ namespace ingot {
 // a page or not aligned for its element type.
 class TensorReader {
  public:
-  explicit TensorReader(std::shared_ptr<const MappedFile> model) : model_(std::move(model)) {}
+  explicit TensorReader(std::shared_ptr<const FileContent> model) : model_(std::move(model)) {}
 
   // The proto must outlive the reader: a tensor read twice (functions are inlined many times) is made once.
   ConstantPtr read(const onnx::TensorProto&);
@@ -29,8 +29,8 @@ class TensorReader {
   ConstantPtr convert(const onnx::TensorProto&);
   ConstantPtr external(const onnx::TensorProto&, DType, std::vector<int64_t> dims);
 
-  std::shared_ptr<const MappedFile> model_;
-  std::map<std::string, std::shared_ptr<const MappedFile>> files_;  // by location
+  std::shared_ptr<const FileContent> model_;
+  std::map<std::string, std::shared_ptr<const FileContent>> files_;  // by location
   std::unordered_map<const void*, ConstantPtr> done_;
 };
 

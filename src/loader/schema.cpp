@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/error.h"
 
@@ -65,8 +66,8 @@ OpSchema parse_schema(std::string_view line) {
   return s;
 }
 
-// By "domain:name", oldest first.
-const std::vector<OpSchema>* versions_of(const Node& node) {
+// Oldest first.
+const std::vector<OpSchema>* versions_of(const std::string& domain, const std::string& op) {
   static const auto index = [] {
     std::unordered_map<std::string, std::vector<OpSchema>> all;
     for (std::string_view text = kOnnxSchemas; !text.empty();) {
@@ -75,7 +76,7 @@ const std::vector<OpSchema>* versions_of(const Node& node) {
     }
     return all;
   }();
-  const auto it = index.find(node.domain + ":" + node.op);
+  const auto it = index.find(domain + ":" + op);
   return it == index.end() ? nullptr : &it->second;
 }
 
@@ -90,7 +91,7 @@ std::string spell(uint64_t types) {
 }  // namespace
 
 const OpSchema* find_schema(const Node& node, std::optional<int64_t> opset) {
-  const std::vector<OpSchema>* versions = versions_of(node);
+  const std::vector<OpSchema>* versions = versions_of(node.domain, node.op);
   if (!versions) return nullptr;
   const auto newer =
       std::find_if(versions->begin(), versions->end(), [&](const OpSchema& s) { return opset && s.version > *opset; });
@@ -100,8 +101,35 @@ const OpSchema* find_schema(const Node& node, std::optional<int64_t> opset) {
 }
 
 std::optional<int64_t> first_opset(const Node& node) {
-  const std::vector<OpSchema>* versions = versions_of(node);
+  const std::vector<OpSchema>* versions = versions_of(node.domain, node.op);
   return versions ? std::optional(versions->front().version) : std::nullopt;
+}
+
+bool knows_attribute(const Node& node, const std::string& name) {
+  // What Ingot's own operators have, and what passes add to ONNX's.
+  static const std::unordered_set<std::string> kOwn = {
+      "a_bits",     "aggregate",   "alpha",           "axes",          "axis",      "b_axis", "b_block",  "beta",
+      "captures",   "causal",      "causal_offset",   "channels_last", "classes",   "dtypes", "epilogue", "expr",
+      "f32_result", "f64",         "group",           "groups",        "keepdims",  "kind",   "mark",     "message",
+      "mincharnum", "nan_to_zero", "num_scan_inputs", "pad_value",     "positive",  "post",   "pre",      "quantized",
+      "scale",      "seed",        "separators",      "sized_by_data", "stopwords", "strict", "tokenexp", "transA",
+      "transB",     "winograd"};
+  if (kOwn.contains(name) || name.starts_with("packed")) return true;  // load_ir refuses packed weights by themselves
+  const bool own = node.domain == "ingot";
+  const std::vector<OpSchema>* versions = versions_of(own ? "" : node.domain, node.op);
+  if (!versions) return !own;
+  for (const OpSchema& s : *versions)
+    for (const OpSchema::Attr& a : s.attributes)
+      if (a.name == name) return true;
+  return false;
+}
+
+void check_attributes(const Graph& graph) {
+  for (const Node& n : graph.nodes)
+    for (const auto& [name, value] : n.attrs) {
+      if (!knows_attribute(n, name)) invalid_model("{}: has no attribute '{}'", n.label(), name);
+      if (const auto* body = std::get_if<GraphPtr>(&value)) check_attributes(**body);
+    }
 }
 
 void check_operand_types(const Graph& graph, const Node& node, const std::vector<TensorInfo>& known) {

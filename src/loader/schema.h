@@ -37,6 +37,12 @@ const OpSchema* find_schema(const Node&, std::optional<int64_t> opset = std::nul
 // The first opset that has the operator; nothing for operators that ONNX does not have.
 std::optional<int64_t> first_opset(const Node&);
 
+// May the operator have an attribute of this name, from ONNX in any version or from Ingot? Of operators that neither
+// has, any.
+bool knows_attribute(const Node&, const std::string& name);
+// InvalidModel naming the first attribute of a node, here or in a body, that its operator does not know.
+void check_attributes(const Graph&);
+
 // InvalidModel naming node, operand and types, when an operand's element type is not one its operator takes. Types that
 // are not known, and operators that ONNX does not have, pass.
 void check_operand_types(const Graph&, const Node&, const std::vector<TensorInfo>& known);

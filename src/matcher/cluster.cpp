@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_set>
 
 #include "matcher/fusion.h"
 #include "ops/op.h"
@@ -36,7 +37,12 @@ bool is_expressible(const Editor& e, const Node& n) {
   if (!def || !def->expr || n.outputs.size() != 1 || n.inputs.empty()) return false;
   for (TensorId t : n.inputs)
     if (t != kNoTensor && !computes_with(e.info(t).dtype)) return false;
-  return computes_with(e.info(n.outputs[0]).dtype) && e.info(n.outputs[0]).shape.has_value();
+  const auto& shape = e.info(n.outputs[0]).shape;
+  if (!shape || !computes_with(e.info(n.outputs[0]).dtype)) return false;
+  // A bound of one element may have a higher rank than the result, to which a loop would broadcast.
+  for (TensorId t : n.inputs)
+    if (t != kNoTensor && (!e.info(t).shape || e.info(t).shape->size() > shape->size())) return false;
+  return true;
 }
 
 int ClusterExpr::operand(TensorId t) {
@@ -46,7 +52,25 @@ int ClusterExpr::operand(TensorId t) {
     operands_.push_back(t);
     expr_.input_types.push_back(e_.info(t).dtype);
   }
-  return expr_.input(index);
+  return narrow(expr_.input(index), e_.info(t).dtype);
+}
+
+int ClusterExpr::narrow(int instruction, DType stored) {
+  if (value_type(stored) != stored) narrow_[instruction] = stored;
+  return instruction;
+}
+
+// Instruction `i`, of a node whose result is stored as `stored`, rounded as it would be in memory.
+int ClusterExpr::rounded(int i, DType stored) {
+  if (value_type(stored) == stored) return i;
+  static const std::unordered_set<std::string> kSelect = {"relu", "neg", "abs", "min", "max", "clip", "where"};
+  auto is_narrow = [&](int k) {
+    const auto it = narrow_.find(k);
+    return expr_.code[static_cast<size_t>(k)].dtype == DType::Bool || (it != narrow_.end() && it->second == stored);
+  };
+  const ExprInstr& made = expr_.code[static_cast<size_t>(i)];
+  const bool exact = is_narrow(i) || (kSelect.contains(made.op) && std::ranges::all_of(made.args, is_narrow));
+  return narrow(exact ? i : expr_.call(stored == DType::F16 ? "round_f16" : "round_bf16", {i}), stored);
 }
 
 // A constant with one element that does not raise the rank of the result.
@@ -79,14 +103,13 @@ void ClusterExpr::add(const Node& n) {
     else if (makes(t))
       map.push_back(made_.at(t));
     else if (is_literal(n, t))
-      map.push_back(expr_.constant(*scalar_value(e_.info(t)), e_.info(t).dtype));
+      map.push_back(narrow(expr_.constant(*scalar_value(e_.info(t)), e_.info(t).dtype), e_.info(t).dtype));
     else
       map.push_back(operand(t));
   }
   const OpDef& def = OpRegistry::get().need(n);
   std::vector<int> results = expr_.inline_expr(def.expr(n, operand_types(e_, n)), map);
-  // A narrow float is rounded when it is stored; inside an expression it would not be.
-  define(n.outputs[0], results.at(0));
+  define(n.outputs[0], rounded(results.at(0), e_.info(n.outputs[0]).dtype));
 }
 
 Expr ClusterExpr::finish(const std::vector<TensorId>& results) const {
@@ -94,8 +117,11 @@ Expr ClusterExpr::finish(const std::vector<TensorId>& results) const {
   out.results.clear();
   out.result_types.clear();
   for (TensorId t : results) {
-    out.results.push_back(made_.at(t));
-    out.result_types.push_back(e_.info(t).dtype);
+    const DType stored = e_.info(t).dtype;
+    const ExprInstr& last = out.code[static_cast<size_t>(made_.at(t))];
+    const bool twice = last.op == "round_" + std::string(name(stored));  // storing rounds too
+    out.results.push_back(twice ? last.args[0] : made_.at(t));
+    out.result_types.push_back(stored);
   }
   // One order for operands that may stand in any: equal computations then have equal text, and share a kernel.
   for (ExprInstr& i : out.code)

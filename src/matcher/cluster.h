@@ -39,11 +39,14 @@ class ClusterExpr {
 
  private:
   bool is_literal(const Node&, TensorId) const;
+  int narrow(int instruction, DType stored);
+  int rounded(int instruction, DType stored);
 
   const Editor& e_;
   Expr expr_;
   std::vector<TensorId> operands_;
   std::unordered_map<TensorId, int> made_;
+  std::unordered_map<int, DType> narrow_;  // instructions whose values are all of this 16-bit type
 };
 
 // What follows a node element by element and can be computed before its result is stored.

@@ -2,6 +2,7 @@
 // have a builder. F16 and BF16 are F32 values inside an expression, so no builder mentions them.
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "ops/elementwise.h"
 #include "ops/strings.h"
@@ -121,6 +122,19 @@ Expr variadic_expr(const Node& node, const Types& types) {
   return fold_expr(node, types, node.op == "Mean" ? types.size() : 0);
 }
 
+// The type and shape need no expression, which would be as long as there are operands.
+void infer_variadic(InferContext& ctx) {
+  if (ctx.input_count() < kEwiseMaxOperands) return infer_elementwise(ctx);
+  Shape shape = ctx.shape(0);
+  for (size_t i = 1; i < ctx.input_count(); i++) {
+    ctx.require(ctx.dtype(i) == ctx.dtype(0), "operand {} is {}, expected {} as operand 0 is", i, name(ctx.dtype(i)),
+                name(ctx.dtype(0)));
+    if (ctx.shape(i) != shape) shape = broadcast(ctx, shape, ctx.shape(i));
+  }
+  ctx.set_dtype(0, fold_expr(ctx.node, {ctx.dtype(0), ctx.dtype(0)}, 0).result_types[0]);
+  ctx.set_shape(0, shape);
+}
+
 // More operands than one step takes are folded in groups.
 void lower_variadic(LowerContext& ctx) {
   constexpr size_t most = kEwiseMaxOperands - 1;
@@ -201,17 +215,34 @@ Expr swiglu_expr(const Node& node, const Types& types) {
   return finish(e, r);
 }
 
+double largest_finite(DType t) {
+  switch (t) {
+    case DType::F16:
+      return 65504;
+    case DType::BF16:
+      return 0x1.fep127;
+    case DType::F32:
+      return std::numeric_limits<float>::max();
+    default:
+      return std::numeric_limits<double>::max();
+  }
+}
+
+// A bound that is not given is that of the finite numbers: infinities do not pass.
 Expr clip_expr(const Node& node, const Types& types) {
   need_one_type(node, types);
   Expr e = start(types);
   bool low = types.size() > 1 && types[1] != DType::Undefined, high = types.size() > 2 && types[2] != DType::Undefined;
   int r = e.input(0);
-  if (low && high)
-    r = e.call("clip", {r, e.input(1), e.input(2)});
-  else if (low)
+  if (is_float(types[0]) || (low && high)) {
+    const double most = largest_finite(types[0]);
+    r = e.call("clip",
+               {r, low ? e.input(1) : e.constant(-most, types[0]), high ? e.input(2) : e.constant(most, types[0])});
+  } else if (low) {
     r = e.call("max", {r, e.input(1)});
-  else if (high)
+  } else if (high) {
     r = e.call("min", {r, e.input(2)});
+  }
   return finish(e, r);
 }
 
@@ -310,7 +341,7 @@ void register_elementwise_table(OpRegistry& registry) {
     if (d.op != std::string("Equal")) add(d.op, d.operands, d.operands, direct_expr, d.traits);
   registry.add({"Equal", "", 2, 2, 1, 1, infer_equal, lower_elementwise, direct_expr, equal_strings, kCommutative});
   for (const char* op : {"Min", "Max", "Sum", "Mean"})
-    registry.add({op, "", 1, -1, 1, 1, infer_elementwise, lower_variadic, variadic_expr, nullptr, kCommutative});
+    registry.add({op, "", 1, -1, 1, 1, infer_variadic, lower_variadic, variadic_expr, nullptr, kCommutative});
   add("BitShift", 2, 2, shift_expr);
   add("Celu", 1, 1, celu_expr);
   add("Clip", 1, 3, clip_expr, kLikeFirst);

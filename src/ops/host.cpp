@@ -5,6 +5,15 @@
 namespace ingot {
 std::vector<int64_t> integer_elements(const Constant& c) {
   if (!is_integer(c.dtype) && c.dtype != DType::Bool) invalid_input("integers are needed, got {}", name(c.dtype));
+  if (const int width = bits(c.dtype); width < 8) {  // the first in the lowest bits of a byte
+    const auto bytes = c.as<uint8_t>();
+    std::vector<int64_t> out;
+    for (int64_t i = 0; i < c.elements(); i++) {
+      const int64_t v = bytes[static_cast<size_t>(i * width / 8)] >> (i * width % 8) & ((1 << width) - 1);
+      out.push_back(is_signed(c.dtype) && v >> (width - 1) ? v - (int64_t{1} << width) : v);
+    }
+    return out;
+  }
   return kernel::with_number_type(static_cast<int64_t>(c.dtype), [&]<class T>() {
     std::vector<int64_t> out;
     for (T v : c.as<T>()) out.push_back(static_cast<int64_t>(kernel::widen(v)));

@@ -7,13 +7,14 @@
 #include <cstring>
 #include <locale>
 #include <map>
-#include <regex>
 #include <unordered_map>
 
+#include "base/utf8.h"
 #include "kernels/number.h"
 #include "ops/elementwise.h"
 #include "ops/host.h"
 #include "ops/host_tensors.h"
+#include "ops/regex.h"
 
 namespace ingot {
 namespace {
@@ -200,17 +201,13 @@ void infer_match(InferContext& ctx) {
   ctx.set_dtype(0, DType::Bool);
   ctx.require(ctx.dtype(0) == DType::String, "the operand is {}", name(ctx.dtype(0)));
   ctx.set_shape(0, ctx.shape(0));
+  const Regex checked(ctx.node.get_string("pattern", ""));
 }
 
 void run_match(HostContext& ctx) {
   std::vector<uint8_t> out;
-  const std::string pattern = ctx.node.get_string("pattern", "");
-  try {
-    const std::regex expression(pattern, std::regex::ECMAScript | std::regex::optimize);
-    for (const std::string& s : ctx.strings(0)) out.push_back(std::regex_match(s, expression));
-  } catch (const std::regex_error& e) {
-    ctx.fail("pattern '{}': {}", pattern, e.what());
-  }
+  const Regex expression(ctx.node.get_string("pattern", ""));
+  for (const std::string& s : ctx.strings(0)) out.push_back(expression.matches(decode_utf8(s)));
   ctx.set(0, DType::Bool, ctx.tensor(0)->dims, out);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <utility>
 
 #include "base/error.h"
 #include "base/unique_names.h"
@@ -44,9 +45,7 @@ void Editor::unlink(Handle h) {
   for (TensorId t : node(h).outputs)
     if (t != kNoTensor && producer_[static_cast<size_t>(t)] == h) producer_[static_cast<size_t>(t)] = kNone;
   for (TensorId t : node(h).inputs) {
-    if (t == kNoTensor) continue;
-    auto& users = consumers_[static_cast<size_t>(t)];
-    if (auto it = std::find(users.begin(), users.end(), h); it != users.end()) users.erase(it);
+    if (t != kNoTensor) std::erase(consumers_[static_cast<size_t>(t)], h);  // all uses of t at once
   }
 }
 
@@ -132,11 +131,14 @@ bool Editor::replace_uses(TensorId from, TensorId to) {
   bool any = !consumers(from).empty();
   std::vector<Handle> users = std::move(consumers_[static_cast<size_t>(from)]);
   consumers_[static_cast<size_t>(from)].clear();
+  Handle last = kNone;  // one entry per use, and those of one node mostly stand together
   for (Handle h : users) {
-    // One entry per use: replace one operand for each.
-    auto& in = edit(h).inputs;
-    *std::find(in.begin(), in.end(), from) = to;
-    consumers_[static_cast<size_t>(to)].push_back(h);
+    if (h == std::exchange(last, h)) continue;
+    for (TensorId& t : edit(h).inputs) {
+      if (t != from) continue;
+      t = to;
+      consumers_[static_cast<size_t>(to)].push_back(h);
+    }
   }
   changed_ |= any;
   if (!is_output(from)) return any;
@@ -159,6 +161,11 @@ bool Editor::replace_uses(TensorId from, TensorId to) {
 // Kahn's algorithm; among ready nodes the one with the smallest place comes first, which keeps the old order where
 // it still holds. A new node takes the place of the last of its operands' makers.
 void Editor::finish() {
+  if (!changed_) {
+    graph.nodes.assign(std::make_move_iterator(nodes_.begin()), std::make_move_iterator(nodes_.end()));
+    finished_ = true;
+    return remove_dead(graph);
+  }
   std::vector<int> waiting(nodes_.size(), 0);
   for (Handle h = 0; h < size(); h++) {
     if (!alive(h)) continue;

@@ -161,10 +161,11 @@ bool sum_of_two(Editor& e, Handle h) {
   return true;
 }
 
-// Clip(x) without bounds -> x
+// Clip(x) without bounds -> x for integers; a float would still lose its infinities
 bool clip_nothing(Editor& e, Handle h) {
   const Node& n = e.node(h);
-  return !n.has_input(1) && !n.has_input(2) && e.replace_uses(n.outputs[0], n.inputs[0]);
+  return is_integer(e.info(n.inputs[0]).dtype) && !n.has_input(1) && !n.has_input(2) &&
+         e.replace_uses(n.outputs[0], n.inputs[0]);
 }
 
 constexpr SimplifyRule kRules[] = {

@@ -1,12 +1,12 @@
 #include "planner/pack_weights.h"
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <map>
 #include <thread>
 
 #include "base/memory.h"
+#include "base/threads.h"
 #include "kernels/depthwise_i8.h"
 #include "kernels/gemm.h"
 #include "kernels/recurrent.h"
@@ -253,24 +253,17 @@ struct Job {
   std::byte* to;
 };
 
-// work(0), ... work(count - 1), shared out to the cores; a thread is worth starting for `grain` of them.
-void share_out(size_t count, size_t grain, const std::function<void(size_t)>& work) {
-  std::atomic<size_t> next{0};
-  auto take = [&] {
-    for (size_t i; (i = next.fetch_add(1)) < count;) work(i);
-  };
-  std::vector<std::thread> threads;
-  const size_t extra = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()) - 1, count / grain);
-  for (size_t i = 0; i < extra; i++) threads.emplace_back(take);
-  take();
-  for (std::thread& t : threads) t.join();
+// A thread is worth starting for `grain` parts.
+size_t threads_for(size_t parts, size_t grain) {
+  return std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), parts / grain + 1);
 }
 
 void run(const std::vector<Job>& jobs) {
   std::vector<std::pair<const Job*, int64_t>> parts;
   for (const Job& j : jobs)
     for (int64_t p = 0; p < j.packing.parts; p++) parts.emplace_back(&j, p);
-  share_out(parts.size(), 64, [&](size_t i) { parts[i].first->packing.pack(parts[i].first->to, parts[i].second); });
+  share_out(parts.size(), threads_for(parts.size(), 64),
+            [&](size_t i) { parts[i].first->packing.pack(parts[i].first->to, parts[i].second); });
 }
 
 // --- 8-bit integers (kernels/gemm_i8.h) ---
@@ -403,7 +396,7 @@ bool pack_integers(Graph& g, const Target& target, PackedMemory& memory) {
   }
   std::vector<IntegerJob*> list;
   for (auto& [key, job] : jobs) list.push_back(&job);
-  share_out(list.size(), 2,
+  share_out(list.size(), threads_for(list.size(), 2),
             [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices, list[i]->form, target.lanes); });
   for (auto& [key, job] : jobs) {
     const TensorId t = add_packed(g, key.first, job.packed.bytes, memory);

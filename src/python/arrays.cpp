@@ -153,6 +153,29 @@ nb::object read_dlpack(nb::handle object, const std::string& name, TensorView& v
   return nb::capsule(held, [](void* p) noexcept { delete static_cast<DlpackArray*>(p); });
 }
 
+// PyTorch keeps a change of sign or a conjugation as a bit of the tensor that memory does not show: done now.
+nb::object resolved(nb::object tensor) {
+  static PyObject* const kBits[][2] = {
+      {PyUnicode_InternFromString("is_neg"), PyUnicode_InternFromString("resolve_neg")},
+      {PyUnicode_InternFromString("is_conj"), PyUnicode_InternFromString("resolve_conj")}};
+  static PyTypeObject* last_type = nullptr;  // kept alive: every call of a model asks
+  static bool has_bits = false;
+  if (Py_TYPE(tensor.ptr()) != last_type) {
+    PyTypeObject* type = Py_TYPE(tensor.ptr());
+    has_bits = PyObject_HasAttr(reinterpret_cast<PyObject*>(type), kBits[0][1]) != 0;
+    Py_XSETREF(last_type, reinterpret_cast<PyTypeObject*>(Py_NewRef(reinterpret_cast<PyObject*>(type))));
+  }
+  for (auto [is_set, resolve] : kBits) {
+    if (!has_bits) break;
+    const nb::object set = nb::steal(PyObject_CallMethodNoArgs(tensor.ptr(), is_set));
+    if (!set.is_valid()) throw nb::python_error();
+    if (set.ptr() != Py_True) continue;
+    tensor = nb::steal(PyObject_CallMethodNoArgs(tensor.ptr(), resolve));
+    if (!tensor.is_valid()) throw nb::python_error();
+  }
+  return tensor;
+}
+
 // Row-major, as far as dims of more than one element tell.
 bool is_contiguous(const DlTensor& t) {
   int64_t expected = 1;
@@ -166,7 +189,7 @@ bool is_contiguous(const DlTensor& t) {
 
 // A tensor that is only looked at while `object` lives.
 nb::object read_exchange(nb::handle object, const TensorExchange& exchange, const std::string& name, TensorView& view) {
-  nb::object keep = nb::borrow(object);
+  nb::object keep = resolved(nb::borrow(object));
   DlTensor t;
   if (exchange.borrow(keep.ptr(), &t) != 0) throw nb::python_error();
   if (t.device.device_type != nb::device::cpu::value)
@@ -224,7 +247,7 @@ nb::object read_array(nb::handle object, const std::string& name, TensorView& vi
   }
   const TensorExchange* exchange = find_exchange(object.type());
   if (exchange && exchange->borrow) return read_exchange(object, *exchange, name, view);
-  if (PyObject_HasAttrString(p, "__dlpack__")) return read_dlpack(object, name, view);
+  if (PyObject_HasAttrString(p, "__dlpack__")) return read_dlpack(resolved(nb::borrow(object)), name, view);
   throw Error(ErrorKind::InvalidInput,
               fmt::format("input '{}' is a {}, not an array", name, nb::type_name(object.type()).c_str()),
               "give a numpy array, a torch tensor, or anything else with __dlpack__");

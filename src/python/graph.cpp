@@ -157,12 +157,15 @@ template <class Read>
 void PyGraph::each_input(nb::handle given, const Read& read) const {
   const size_t count = inputs_.size();
   PyObject* p = given.ptr();
+  // Reading an input may run Python code that changes the list or dict: each one is held, and looked for anew.
   if (PyList_Check(p) || PyTuple_Check(p)) {
-    const auto found = static_cast<size_t>(PySequence_Fast_GET_SIZE(p));
-    if (found != count)
-      throw Error(ErrorKind::InvalidInput, fmt::format("the model has {} inputs, {} were given", count, found),
-                  "its inputs are " + list_names(inputs_));
-    for (size_t i = 0; i < count; i++) read(i, PySequence_Fast_GET_ITEM(p, static_cast<Py_ssize_t>(i)));
+    for (size_t i = 0; i < std::max<size_t>(count, 1); i++) {
+      const auto found = static_cast<size_t>(PySequence_Fast_GET_SIZE(p));
+      if (found != count)
+        throw Error(ErrorKind::InvalidInput, fmt::format("the model has {} inputs, {} were given", count, found),
+                    "its inputs are " + list_names(inputs_));
+      if (i < count) read(i, nb::borrow(PySequence_Fast_GET_ITEM(p, static_cast<Py_ssize_t>(i))));
+    }
     return;
   }
   nb::object dict = nb::borrow(given);
@@ -184,7 +187,7 @@ void PyGraph::each_input(nb::handle given, const Read& read) const {
       throw Error(ErrorKind::InvalidInput, fmt::format("input '{}' is missing", inputs_[i].name),
                   "the model's inputs are " + list_names(inputs_));
     }
-    read(i, value);
+    read(i, nb::borrow(value));
   }
   if (static_cast<size_t>(PyDict_Size(p)) == count) return;
   for (auto [key, value] : nb::borrow<nb::dict>(dict)) {
@@ -200,12 +203,13 @@ void PyGraph::each_input(nb::handle given, const Read& read) const {
 void PyGraph::read_inputs(nb::handle given, Inputs& in) const {
   in.views.resize(inputs_.size());
   in.keep.resize(inputs_.size());
-  each_input(given, [&](size_t i, PyObject* value) { in.keep[i] = read_array(value, inputs_[i].name, in.views[i]); });
+  each_input(given,
+             [&](size_t i, const nb::object& value) { in.keep[i] = read_array(value, inputs_[i].name, in.views[i]); });
 }
 
 std::vector<Value> PyGraph::read_values(nb::handle given, std::vector<nb::object>& keep) const {
   std::vector<Value> values(inputs_.size());
-  each_input(given, [&](size_t i, PyObject* value) {
+  each_input(given, [&](size_t i, const nb::object& value) {
     TensorInfo type;
     type.dtype = inputs_[i].dtype;
     type.form = inputs_[i].form;
@@ -311,10 +315,12 @@ void PyGraph::save(const std::string& folder) const {
   save_ir(g, folder);
 }
 
-void PyGraph::emit(const std::string& path) const {
+void PyGraph::emit(const std::string& path, const std::string& prefix) const {
   graph("graph to emit again");
   nb::gil_scoped_release unlocked;
-  emit_library(graph_, path, options_);
+  CompileOptions options = options_;
+  options.prefix = prefix;
+  emit_library(graph_, path, options);
 }
 
 std::string PyGraph::yaml() const { return to_yaml(graph("graph to print")); }

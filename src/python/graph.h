@@ -42,7 +42,7 @@ class PyGraph {
   // A new graph in a lower precision (passes/autocast.h).
   std::unique_ptr<PyGraph> autocast(const std::string& precision) const;
   void save(const std::string& folder) const;
-  void emit(const std::string& path) const;
+  void emit(const std::string& path, const std::string& prefix) const;
   std::string yaml() const;
   std::vector<NodeInfo> nodes() const;
   // Address and bytes of every constant that runs read: where the caller put it, or packed. Of a library, none.

@@ -34,6 +34,8 @@ const char* class_of(ErrorKind kind) {
       return "InvalidInputError";
     case ErrorKind::Io:
       return "IoError";
+    case ErrorKind::Resource:
+      return "ResourceError";
     case ErrorKind::Internal:
       break;
   }
@@ -45,13 +47,19 @@ nb::object text_of(const std::string& text) {
   return nb::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
 }
 
+void raise(const Error& e) {
+  nb::object type = nb::module_::import_("ingot.errors").attr(class_of(e.kind()));
+  nb::object error = type(text_of(e.message()), text_of(e.hint()));
+  PyErr_SetObject(type.ptr(), error.ptr());
+}
+
 void translate(const std::exception_ptr& pointer, void*) {
   try {
     std::rethrow_exception(pointer);
   } catch (const Error& e) {
-    nb::object type = nb::module_::import_("ingot.errors").attr(class_of(e.kind()));
-    nb::object error = type(text_of(e.message()), text_of(e.hint()));
-    PyErr_SetObject(type.ptr(), error.ptr());
+    raise(e);
+  } catch (const std::bad_alloc&) {
+    raise(out_of_memory());
   }
 }
 
@@ -150,9 +158,11 @@ NB_MODULE(_ingot, m) {
           nb::sig("def save(self, folder: str | os.PathLike[str]) -> None"),
           "Writes Engine IR: folder/graph.yaml and folder/weights.bin.")
       .def(
-          "emit", [](const PyGraph& g, nb::handle path) { g.emit(file_path(path)); }, "path"_a,
-          nb::sig("def emit(self, path: str | os.PathLike[str]) -> None"),
-          "Writes a native library with the C interface of ingot/ingot.h.")
+          "emit", [](const PyGraph& g, nb::handle path, const std::string& prefix) { g.emit(file_path(path), prefix); },
+          "path"_a, "prefix"_a = "", nb::sig("def emit(self, path: str | os.PathLike[str], prefix: str = '') -> None"),
+          "Writes a native library with the C interface of ingot/ingot.h. With a prefix p it also exports p_create "
+          "and\n"
+          "the others, for programs that are linked with several models.")
       .def(
           "use_cache", [](PyGraph& g, nb::handle folder) { g.use_cache(file_path(folder)); }, "folder"_a,
           nb::sig("def use_cache(self, folder: str | os.PathLike[str]) -> None"),
@@ -170,13 +180,12 @@ NB_MODULE(_ingot, m) {
            "Address and bytes of every constant that runs read; those that were not packed lie where they were given.")
       .def("__repr__", &PyGraph::repr);
 
-  m.def(
-      "open_model", &open, "path"_a, "patterns"_a, "opt_level"_a, "march"_a, "threads"_a, "shapes"_a, "wait"_a,
-      "allow_library"_a, "independent_dims"_a = false,
-      nb::sig(
-          "def open_model(path: str | os.PathLike[str], patterns: collections.abc.Mapping[str, bool], opt_level: int, "
-          "march: str, threads: int, shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]], "
-          "wait: bool, allow_library: bool, independent_dims: bool = False) -> Graph"));
+  m.def("open_model", &open, "path"_a, "patterns"_a, "opt_level"_a, "march"_a, "threads"_a, "shapes"_a, "wait"_a,
+        "allow_library"_a, "independent_dims"_a = false,
+        nb::sig("def open_model(path: str | bytes | os.PathLike[typing.Any], patterns: collections.abc.Mapping[str, "
+                "bool], opt_level: int, "
+                "march: str, threads: int, shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]], "
+                "wait: bool, allow_library: bool, independent_dims: bool = False) -> Graph"));
   add_builder(m);
   add_quantizer(m);
   add_cache(m);

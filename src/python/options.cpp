@@ -24,9 +24,10 @@ std::pair<CompileOptions, SessionOptions> read_options(std::map<std::string, boo
 }
 
 std::string file_path(nb::handle path) {
-  nb::object text = nb::steal(PyOS_FSPath(path.ptr()));
-  if (!text.is_valid()) throw nb::python_error();
-  return nb::cast<std::string>(text);
+  PyObject* converted = nullptr;
+  if (!PyUnicode_FSConverter(path.ptr(), &converted)) throw nb::python_error();
+  const nb::object bytes = nb::steal(converted);
+  return {PyBytes_AS_STRING(converted), static_cast<size_t>(PyBytes_GET_SIZE(converted))};
 }
 
 }  // namespace ingot::python

@@ -33,20 +33,26 @@ namespace {
 
 thread_local std::string last_error;
 
-ingot_status guarded(auto&& body) {
+ingot_status failed(ingot_status status, const char* text) noexcept {
+  try {
+    last_error = text;
+  } catch (const std::bad_alloc&) {
+    last_error.clear();
+  }
+  return status;
+}
+
+ingot_status guarded(auto&& body) noexcept {
   try {
     last_error.clear();
     body();
     return INGOT_OK;
   } catch (const ingot::Error& e) {
-    last_error = e.what();
-    return static_cast<ingot_status>(e.kind());
+    return failed(static_cast<ingot_status>(e.kind()), e.what());
   } catch (const std::bad_alloc&) {
-    last_error = "out of memory";
-    return INGOT_INVALID_INPUT;
+    return failed(INGOT_RESOURCE, "out of memory");
   } catch (const std::exception& e) {
-    last_error = e.what();
-    return INGOT_INTERNAL;
+    return failed(INGOT_INTERNAL, e.what());
   }
 }
 

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "planner/plan.h"
 #include "runtime/profile.h"
+#include "runtime/run_alone.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {
@@ -26,7 +27,7 @@ using Memory = std::unique_ptr<std::byte, Freed>;
 
 Memory allocate(int64_t bytes) {
   auto* p = static_cast<std::byte*>(aligned_memory(static_cast<size_t>(bytes)));
-  if (!p) invalid_input("no memory for {} bytes of intermediate tensors", bytes);
+  if (!p) fail(ErrorKind::Resource, "no memory for {} bytes of intermediate tensors", bytes);
   return Memory(p);
 }
 
@@ -99,6 +100,7 @@ struct Ready {
     Location location;
   };
   std::vector<External> external;
+  RunAlone run_alone;
   std::mutex mutex;
   std::vector<std::unique_ptr<Context>> free;
 };
@@ -119,7 +121,26 @@ struct StepCall {
   void* const* operands;
   std::byte* scratch;
   int64_t scratch_stride;
+  bool flush_denormals;
   std::atomic<int32_t> status{kOk};
+};
+
+// Sets and restores how this thread treats denormals.
+class DenormalMode {
+ public:
+  explicit DenormalMode(bool flush) : flush_(flush) {
+    constexpr unsigned kAsZero = 0x0040, kToZero = 0x8000;  // operands, results
+    if (flush_) __builtin_ia32_ldmxcsr((before_ = __builtin_ia32_stmxcsr()) | kAsZero | kToZero);
+  }
+  ~DenormalMode() {
+    if (flush_) __builtin_ia32_ldmxcsr(before_);
+  }
+  DenormalMode(const DenormalMode&) = delete;
+  DenormalMode& operator=(const DenormalMode&) = delete;
+
+ private:
+  const bool flush_;
+  unsigned before_ = 0;
 };
 
 void run_range(void* context, const PieceOfWork& piece) {
@@ -131,6 +152,7 @@ void run_range(void* context, const PieceOfWork& piece) {
                   piece.end,
                   c->scratch + piece.worker * c->scratch_stride,
                   piece.done};
+  const DenormalMode mode(c->flush_denormals);
   if (KernelStatus s = c->function(&call); s != kOk) c->status.store(s, std::memory_order_relaxed);
 }
 
@@ -251,7 +273,8 @@ struct Region::Impl {
       const ConstantPtr data = find_values(*e, inputs);
       known[e->needed] = data;
       const std::string found(reinterpret_cast<const char*>(data->bytes.data()), data->bytes.size());
-      std::lock_guard lock(e->mutex);
+      const std::shared_ptr<Entry> held = e;  // another thread may evict it while its mutex is locked here
+      std::lock_guard lock(held->mutex);
       auto& next = e->next[found];
       if (!next) {
         if (e->next.size() > options.plans) e->next.clear();
@@ -302,7 +325,10 @@ struct Region::Impl {
     };
     for (const auto& x : r.external) c.pointers[x.slot] = address(x.location);
     bool missed = false;
-    for (size_t s = 0; s < r.plan.steps.size(); s++) run_step(r, s, c, missed);
+    const bool alone = options.threads == 1 || r.run_alone.alone(), timed = options.threads > 1 && r.run_alone.timed();
+    const int64_t start = timed ? Profile::now() : 0;
+    for (size_t s = 0; s < r.plan.steps.size(); s++) run_step(r, s, c, alone ? 1 : options.threads, missed);
+    if (timed) r.run_alone.ran(alone, Profile::now() - start);
     if (missed) options.kernels->missed();
     for (const Copy& copy : r.plan.copies)
       std::memcpy(outputs[static_cast<size_t>(copy.output)], address(copy.from), static_cast<size_t>(copy.bytes));
@@ -317,19 +343,23 @@ struct Region::Impl {
     execute(r, c, inputs, outputs);
   }
 
-  void run_step(Ready& r, size_t s, Context& c, bool& missed) {
+  void run_step(Ready& r, size_t s, Context& c, int threads, bool& missed) {
     const PlannedStep& p = r.plan.steps[s];
     // One choice for all threads of the step; specialised code may come while it runs.
     const KernelFn specialised = p.specialised ? p.specialised->function.load(std::memory_order_acquire) : nullptr;
     const bool misses = p.specialised && !specialised, timed = misses || options.profile;
-    StepCall call{
-        &p,   specialised ? specialised : p.native, c.pointers.data() + r.first[s], c.scratch.get(), c.scratch_stride,
-        {kOk}};
+    StepCall call{&p,
+                  specialised ? specialised : p.native,
+                  c.pointers.data() + r.first[s],
+                  c.scratch.get(),
+                  c.scratch_stride,
+                  options.flush_denormals,
+                  {kOk}};
     const int64_t start = timed ? Profile::now() : 0;
-    if (options.threads == 1 || p.step.units <= p.step.grain)
+    if (threads == 1 || p.step.units <= p.step.grain)
       run_range(&call, {0, p.step.units, 0, 0});
     else
-      parallel_for(p.step.units, p.step.grain, options.threads, run_range, &call);
+      parallel_for(p.step.units, p.step.grain, threads, run_range, &call);
     const int64_t end = timed ? Profile::now() : 0;
     if (misses) p.specialised->native_ns.fetch_add(end - start, std::memory_order_relaxed);
     missed |= misses;

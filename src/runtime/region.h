@@ -16,7 +16,8 @@ namespace ingot {
 struct RegionOptions {
   std::shared_ptr<KernelSource> kernels;  // may be null: all native
   int threads = 1;
-  size_t plans = 16;  // kept
+  size_t plans = 16;             // kept
+  bool flush_denormals = false;  // kernels take them for 0, and give 0 for them
   std::shared_ptr<Profile> profile;
 };
 

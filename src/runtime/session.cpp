@@ -59,6 +59,14 @@ void check_value(const Tensor& want, const Value& got, BoundSymbols& symbols) {
       invalid_input("input '{}' must be a sequence of tensors of {}", want.name, name(want.info.dtype));
 }
 
+bool flush_asked_for() {
+  const char* text = std::getenv("INGOT_DENORMALS");
+  const std::string_view wanted = text ? text : "";
+  if (!wanted.empty() && wanted != "keep" && wanted != "flush")
+    invalid_input("INGOT_DENORMALS={}: neither keep nor flush", wanted);
+  return wanted == "flush";
+}
+
 }  // namespace
 
 bool has_plain_ports(const Graph& g) {
@@ -136,6 +144,7 @@ Session::Session(std::shared_ptr<const Graph> graph, std::shared_ptr<KernelSourc
   o.kernels = std::move(kernels);
   o.threads = default_threads(options.threads).threads;
   o.plans = static_cast<size_t>(std::max(1, options.plan_cache));
+  o.flush_denormals = options.flush_denormals || flush_asked_for();
   std::string profile = options.profile;
   if (const char* env = std::getenv("INGOT_PROFILE"); profile.empty() && env) profile = env;
   if (!profile.empty()) o.profile = std::make_shared<Profile>(profile);

@@ -19,6 +19,9 @@ class Session;
 struct SessionOptions {
   int threads = 0;      // 0: INGOT_NUM_THREADS, affinity, cgroup quota, OMP_NUM_THREADS
   int plan_cache = 16;  // resolved plans kept
+  // Numbers below 1.2e-38 (f32) are 0 to kernels; INGOT_DENORMALS=flush otherwise. They cost a CPU up to 150 cycles
+  // each.
+  bool flush_denormals = false;
   std::string profile;  // Chrome trace written when the session ends; INGOT_PROFILE otherwise
   // A graph is compiled on the word of the model that dims of the same name have the same size. Where inputs first
   // break it, this makes a session of the model that does not rely on it, and `warn` is told once. Without: an error.

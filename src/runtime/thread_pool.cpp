@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -226,7 +227,10 @@ ThreadCount default_threads(int requested) {
   if (requested < 0 || requested > kMaxThreads)
     invalid_input("threads: {} is not between 0 and {}", requested, kMaxThreads);
   if (requested > 0) return {requested, "asked for"};
-  if (int n = positive_env("INGOT_NUM_THREADS")) return {n, "INGOT_NUM_THREADS"};
+  if (const char* text = std::getenv("INGOT_NUM_THREADS"); text && *text && std::string_view(text) != "0") {
+    if (int n = positive_env("INGOT_NUM_THREADS")) return {n, "INGOT_NUM_THREADS"};
+    invalid_input("INGOT_NUM_THREADS={}: not a number between 0 and {}", text, kMaxThreads);
+  }
   ThreadCount best{static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN)), "processors online"};
   cpu_set_t mask;
   if (sched_getaffinity(0, sizeof mask, &mask) == 0) best = {CPU_COUNT(&mask), "affinity mask"};

@@ -432,9 +432,10 @@ def _clamp(e: Emitter, x: Tensor, low: Operand = None, high: Operand = None) -> 
 
 @rule(aten.clamp.default, aten.clip.default)
 def _clamp_numbers(e: Emitter, x: Tensor, min: Number = None, max: Number = None) -> Tensor:  # noqa: A002
+    if min is None or max is None:  # Clip would bound the other side by the finite numbers
+        return _clamp(e, x, min, max)
     x = e.cast(x, e.out.dtype)
-    bounds = [None if bound is None else e.number(bound, x.dtype) for bound in (min, max)]
-    return e.op("Clip", x, *bounds)
+    return e.op("Clip", x, e.number(min, x.dtype), e.number(max, x.dtype))
 
 
 @rule(aten.hardtanh.default)
