@@ -37,9 +37,9 @@ from ingot._ingot import cpu_target, fma_unit
 
 ENGINES = ("ingot", "onnxruntime", "openvino")
 FOLDER = ROOT / "build" / "bench-models"
-# Largest difference from onnxruntime, relative to the largest value of an output, that counts as equal. Dozens of dynamic
-# quantizations in a row magnify roundings: of "hifigan int8" both engines err by 0.296 (RMS) against the float model, and
-# differ by 0.11 from each other.
+# Largest difference from onnxruntime, relative to the largest value of an output, that counts as equal. Dozens of
+# dynamic quantizations in a row magnify roundings: of "hifigan int8" both engines err by 0.296 (RMS) against the float
+# model, and differ by 0.11 from each other.
 TOLERANCE, ROUGH_TOLERANCE = 1e-3, 0.15
 # Outputs that are all but zero are taken as of this size: a Sigmoid far below zero is mostly rounding.
 SMALLEST_SCALE = 1e-3
