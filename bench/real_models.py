@@ -194,9 +194,9 @@ OCR = [
         "ddddocr",
         "ddddocr",
         ("ddddocr", "common.onnx", {"input1": "1x1x64x160"}),
-        ("ddddocr old", "common_old.onnx", {"input1": "1x1x64x160"}),
         ("ddddocr det", "common_det.onnx"),
     ),
+    RealModel("ddddocr old", "ddddocr", "ddddocr/common_old.onnx", {"input1": "1x1x64x160"}, True),
 ]  # fmt: skip
 
 VISION = [
