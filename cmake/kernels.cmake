@@ -12,8 +12,8 @@ foreach(row ${rows})
   set(INGOT_OPTIMISE_${CMAKE_MATCH_1} ${CMAKE_MATCH_3})
 endforeach()
 # Kernels that need more than their build: chosen only for a target that has it.
-set(INGOT_MORE_v3 "gemm_i8_dot=-mavxvnni")
-set(INGOT_MORE_v4 "gemm_i8_dot=-mavx512vnni" "gemm_i8_tiles=-mavx512vnni -mamx-tile -mamx-int8"
+set(INGOT_MORE_v3 "gemm_i8_dot=-mavxvnni" "gemm_row_dot=-mavxvnni")
+set(INGOT_MORE_v4 "gemm_i8_dot=-mavx512vnni" "gemm_row_dot=-mavx512vnni" "gemm_i8_tiles=-mavx512vnni -mamx-tile -mamx-int8"
     "gemm_bf16_dot=-mavx512bf16" "gemm_bf16_tiles=-mamx-tile -mamx-bf16")
 
 function(ingot_kernels folder)

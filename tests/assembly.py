@@ -22,3 +22,16 @@ def busiest_block(assembly: str, instruction: str) -> list[str]:
     """The lines between two labels that have the instruction most often."""
     blocks = (block.splitlines() for block in re.split(r"^<.*>:$", assembly, flags=re.M))
     return max(blocks, key=lambda lines: sum(instruction in line for line in lines))
+
+
+def inner_loops(code: str, instruction: str) -> list[list[str]]:
+    """Lines of the innermost loops around the instruction: from a label to a jump back to it."""
+    lines = code.splitlines()
+    labels = {line[:-1]: i for i, line in enumerate(lines) if re.fullmatch(r"<L\d+>:", line)}
+    loops: list[tuple[int, int]] = []
+    for end, line in enumerate(lines):
+        jump = re.match(r"\s+j\w+\s+(<L\d+>)", line)
+        if jump and labels[jump[1]] < end and any(instruction in x for x in lines[labels[jump[1]] : end]):
+            loops.append((labels[jump[1]], end))
+    inner = [(a, b) for a, b in loops if not any((c, d) != (a, b) and a <= c and d <= b for c, d in loops)]
+    return [lines[a:b] for a, b in inner]

@@ -5,14 +5,13 @@ The kernels themselves are tested in tests/kernels/gemm_bf16_test.cpp, on any CP
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from assembly import assembly_of
+from assembly import assembly_of, inner_loops
 from conftest import cli, make_model
 from onnx import TensorProto, helper
 
@@ -114,19 +113,6 @@ def test_what_was_computed_in_f32_is_not_rounded(save: Save, march: str, tmp_pat
     code = "".join(assembly_of(p) for p in dump.glob("*.o"))
     assert "vfmadd" in code
     assert "dpbf16ps" not in code
-
-
-def inner_loops(code: str, instruction: str) -> list[list[str]]:
-    """Lines of the innermost loops around the instruction: from a label to a jump back to it."""
-    lines = code.splitlines()
-    labels = {line[:-1]: i for i, line in enumerate(lines) if re.fullmatch(r"<L\d+>:", line)}
-    loops: list[tuple[int, int]] = []
-    for end, line in enumerate(lines):
-        jump = re.match(r"\s+j\w+\s+(<L\d+>)", line)
-        if jump and labels[jump[1]] < end and any(instruction in x for x in lines[labels[jump[1]] : end]):
-            loops.append((labels[jump[1]], end))
-    inner = [(a, b) for a, b in loops if not any((c, d) != (a, b) and a <= c and d <= b for c, d in loops)]
-    return [lines[a:b] for a, b in inner]
 
 
 @pytest.mark.parametrize("march", UNITS)

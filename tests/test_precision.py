@@ -177,9 +177,10 @@ def test_matmul_nbits(save: Save, bits: int, block: int, zeros: str) -> None:
     assert relative(found, expected) < 1e-5
 
 
+@pytest.mark.parametrize("rows", [1, 20])
 @pytest.mark.parametrize("level", range(5))
-def test_matmul_nbits_rounds_a_no_further_than_its_accuracy_level(save: Save, level: int) -> None:
-    """Levels from fp16 on let a single row of A be rounded: to 16 bits next to the largest of 32 elements."""
+def test_matmul_nbits_rounds_a_no_further_than_its_accuracy_level(save: Save, level: int, rows: int) -> None:
+    """Levels from fp16 on let A be rounded: to 16 bits next to the largest of 32 elements."""
     k, n, block = 256, 48, 32
     weights: dict[str, NDArray[Any]] = {
         "b": random.integers(0, 256, (n, k // block, block // 2), dtype=np.uint8),
@@ -187,9 +188,9 @@ def test_matmul_nbits_rounds_a_no_further_than_its_accuracy_level(save: Save, le
     }
     settings = {"K": k, "N": n, "bits": 4, "block_size": block, "accuracy_level": level}
     node = helper.make_node("MatMulNBits", ["x", "b", "s"], ["y"], domain="com.microsoft", **settings)
-    model = make_model([node], [("x", F32, [1, k])], [("y", F32, [1, n])], weights)
+    model = make_model([node], [("x", F32, [rows, k])], [("y", F32, [rows, n])], weights)
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    x = normal(1, k)
+    x = normal(rows, k)
     numbers = np.stack([weights["b"] & 15, weights["b"] >> 4], axis=-1).reshape(n, k).astype(np.float64) - 8
     error = relative(ingot.compile(save(model)).inference({"x": x})["y"], x @ (numbers * 0.01).T)
     assert error < (1e-6 if level < 2 else 1e-4)

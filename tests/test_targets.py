@@ -163,16 +163,51 @@ def test_sums_of_a_convolution_stay_in_registers(
     model = make_model(
         [node], [("x", TensorProto.FLOAT, [1, *ports])], [("y", TensorProto.FLOAT, [1, *ports])], weights
     )
-    onnx.save(model, tmp_path / "model.onnx")
-    monkeypatch.setenv("INGOT_DUMP", str(tmp_path / "dump"))
-    monkeypatch.setenv("INGOT_CACHE", "off")
     patterns = {"winograd": kernel == "conv_winograd_f32"}
-    ingot.compile(tmp_path / "model.onnx", march="x86-64-v4", patterns=patterns).emit(tmp_path / "model.so")
-    (code,) = (tmp_path / "dump").glob(f"ingot_{kernel}*.o")
-    block = busiest_block(assembly_of(code), "vfmadd")
+    code = specialised_code(model, kernel, "x86-64-v4", tmp_path, monkeypatch, patterns)
+    check_sums_stay_in_registers(code, sums=20)  # 49 rows are tiles of 7, not of 8
+
+
+@pytest.mark.parametrize(("march", "sums"), [("x86-64-v3", 12), ("x86-64-v4", 24)])
+@pytest.mark.parametrize("depth", [384, 1536])
+def test_sums_of_a_product_with_a_residual_stay_in_registers(
+    march: str, sums: int, depth: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LLVM once kept constants of the code for the last columns in registers, and the sums in memory."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("Add", ["product", "b"], ["biased"]),
+        helper.make_node("Add", ["biased", "residual"], ["y"]),
+    ]
+    inputs = [("x", TensorProto.FLOAT, [128, depth]), ("residual", TensorProto.FLOAT, [128, 384])]
+    weights = {"w": floats(depth, 384), "b": floats(384)}
+    model = make_model(nodes, inputs, [("y", TensorProto.FLOAT, [128, 384])], weights)
+    code = specialised_code(model, "gemm_f32", march, tmp_path, monkeypatch)
+    check_sums_stay_in_registers(code, sums)
+
+
+def specialised_code(
+    model: onnx.ModelProto,
+    kernel: str,
+    march: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    patterns: dict[str, bool] | None = None,
+) -> str:
+    onnx.save(model, folder / "model.onnx")
+    monkeypatch.setenv("INGOT_DUMP", str(folder / "dump"))
+    monkeypatch.setenv("INGOT_CACHE", "off")
+    ingot.compile(folder / "model.onnx", march=march, patterns=patterns).emit(folder / "model.so")
+    (code,) = (folder / "dump").glob(f"ingot_{kernel}*.o")
+    return assembly_of(code)
+
+
+def check_sums_stay_in_registers(code: str, sums: int) -> None:
+    """In the loop over K, as many registers as `sums` are added to, and none is kept in memory."""
+    block = busiest_block(code, "vfmadd")
     multiply = [i for i, line in enumerate(block) if "vfmadd" in line]
-    assert len({block[i].split()[-1] for i in multiply}) >= 20  # 49 rows are tiles of 7, not of 8
-    loop = [line for line in block[multiply[0] : multiply[-1]] if "zmm" in line]
+    assert len({block[i].split()[-1] for i in multiply}) >= sums
+    loop = [line for line in block[multiply[0] : multiply[-1]] if "mm" in line]
     assert not any("(%rsp)" in line for line in loop), "\n".join(loop)
 
 

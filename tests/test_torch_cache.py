@@ -94,17 +94,17 @@ def test_memory_cache_is_lru() -> None:
 
 def test_weight_watch_and_hashes() -> None:
     a, b = torch.randn(100, 100), torch.randn(3)
-    watch = WeightWatch([a, b], [0, 1])
+    watch = WeightWatch([a, b], [0, 1], [], True)
     assert watch.same([a, b]) and not watch.same([a.clone(), b])
     with pytest.raises(ingot.InvalidInputError, match="weight 1 of a call with 1"):
         watch.same([a])
     b.add_(1)
     assert not watch.same([a, b])
-    watch = WeightWatch([a, b], [0, 1])
+    watch = WeightWatch([a, b], [0, 1], [], True)
     a.data.add_(1)  # not counted by torch
     assert not watch.same([a, b])
     with pytest.raises(ingot.InvalidInputError, match=r"torch\.Tensor"):
-        WeightWatch([1], [0])
+        WeightWatch([1], [0], [], True)
     before = content_hashes([a, b])
     a[50, 50] += 1
     after = content_hashes([a, b])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ingot._ingot import VERSION, FusionEntry, Graph, Node, Port, open_model
+from ingot._ingot import VERSION, FusionEntry, Graph, Node, Port, State, open_model
 from ingot.errors import (
     Error,
     InternalError,
@@ -55,10 +55,10 @@ __all__ = [
     "QuantizationReport",
     "QuantizedModel",
     "ResourceError",
+    "State",
     "Torch2ONNXConfig",
     "UnsupportedError",
     "__version__",
-    "compile",
     "convert",
     "export",
     "finish_export",
@@ -66,8 +66,7 @@ __all__ = [
     "prepare_qat",
     "quantize",
     "quantize_onnx",
-    "torch",
-]
+]  # not "compile" and "torch": `from ingot import *` must not hide Python's and PyTorch's own
 
 # What needs PyTorch is loaded when it is first asked for.
 _NEEDS_TORCH = {

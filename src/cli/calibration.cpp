@@ -31,7 +31,9 @@ std::vector<Array> by_name(NamedArrays arrays, const std::vector<Port>& inputs, 
   std::vector<Array> out;
   for (const Port& port : inputs) {
     auto it = std::find_if(arrays.begin(), arrays.end(), [&](const auto& a) { return a.first == port.name; });
-    if (it == arrays.end() && inputs.size() == 1 && arrays.size() == 1) it = arrays.begin();
+    // An array without a name, as numpy calls it, can only be the one input.
+    if (it == arrays.end() && inputs.size() == 1 && arrays.size() == 1 && arrays[0].first == "arr_0")
+      it = arrays.begin();
     if (it == arrays.end())
       throw Error(ErrorKind::InvalidInput, fmt::format("{}: no data for input '{}'", path, port.name),
                   "the model's inputs are " + names_of(inputs));

@@ -145,7 +145,9 @@ void fold_fields(const KnownStruct& known, const llvm::DataLayout& layout) {
 void set_attributes(llvm::Function& f, const Target& target) {
   f.addFnAttr("target-cpu", target.march);
   f.removeFnAttr("target-features");
-  if (!target.features.empty()) f.addFnAttr("target-features", target.features);
+  // LLVM would take a vpdpwssd apart for a shorter chain, into two instructions, unless it is said to be fast.
+  if (!target.features.empty())
+    f.addFnAttr("target-features", std::string(target.features) + (target.adds_byte_products() ? ",+fast-dpwssd" : ""));
   f.removeFnAttr("min-legal-vector-width");
   f.addFnAttr("prefer-vector-width", target.bits);
   f.setDSOLocal(true);

@@ -111,80 +111,6 @@ INGOT_INLINE void accumulate(VF (&acc)[MR][NV], const float* const (&a)[MR], int
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] = part[0][i][j];
 }
 
-template <int Place, int MR, int NV>
-INGOT_INLINE void nibble_step(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t k, const VU (&words)[NV]) {
-  VF row[NV];
-  INGOT_UNROLL for (int j = 0; j < NV; j++) row[j] = numbers_at<Place>(words[j]);
-  INGOT_UNROLL for (int i = 0; i < MR; i++) {
-    VF x = VF(a[i][k + nibble_row(Place)]);
-    INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x * row[j];
-  }
-}
-
-// acc += a[:][0..len) * b[0..len)[:] for 4-bit numbers: rows of a are weighted (weigh_for_nibbles) and len counts whole
-// words.
-template <int MR, int NV, class P>
-INGOT_INLINE void accumulate_nibbles(VF (&acc)[MR][NV], const float* const (&a)[MR], const uint32_t* b, int64_t len,
-                                     P& prefetch) {
-  constexpr int parts = MR * NV * 2 <= kAccumulators ? 2 : 1;
-  VF part[parts][MR][NV];
-  INGOT_UNROLL for (int p = 1; p < parts; p++) clear(part[p]);
-  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) part[0][i][j] = acc[i][j];
-#pragma clang loop unroll(disable)
-  for (int64_t k = 0; k < len; k += kNibbles, b += NV * kLanes) {
-    advance(prefetch);
-    VU words[NV];
-    INGOT_UNROLL for (int j = 0; j < NV; j++) words[j] = load(b + j * kLanes);
-    nibble_step<0>(part[0], a, k, words);
-    nibble_step<1>(part[1 % parts], a, k, words);
-    nibble_step<2>(part[2 % parts], a, k, words);
-    nibble_step<3>(part[3 % parts], a, k, words);
-    nibble_step<4>(part[4 % parts], a, k, words);
-    nibble_step<5>(part[5 % parts], a, k, words);
-    nibble_step<6>(part[6 % parts], a, k, words);
-    nibble_step<7>(part[7 % parts], a, k, words);
-  }
-  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] =
-      parts == 1 ? part[0][i][j] : part[0][i][j] + part[1][i][j];
-}
-
-// The same for one row of a in digits, a run of it.
-using DigitSum = Shorts;
-INGOT_INLINE VI digit_total(Shorts sum) { return multiply_shorts(sum, Shorts(1)); }
-
-template <int Digits, int NV>
-INGOT_INLINE void digit_step(DigitSum (&sum)[Digits][NV], const int8_t* digits, const uint32_t* b) {
-  Bytes low[NV], high[NV];
-  INGOT_UNROLL for (int j = 0; j < NV; j++) {
-    const VU words = load(b + j * kLanes);
-    low[j] = __builtin_bit_cast(Bytes, words & 0x0f0f0f0fu);
-    high[j] = __builtin_bit_cast(Bytes, words >> 4 & 0x0f0f0f0fu);
-  }
-  INGOT_UNROLL for (int d = 0; d < Digits; d++) {
-    const Bytes with_low = __builtin_bit_cast(Bytes, VI(word_at(digits + d * kNibbles))),
-                with_high = __builtin_bit_cast(Bytes, VI(word_at(digits + d * kNibbles + 4)));
-    INGOT_UNROLL for (int j = 0; j < NV; j++) sum[d][j] +=
-        multiply_bytes(low[j], with_low) + multiply_bytes(high[j], with_high);
-  }
-}
-
-template <int Digits, int NV>
-INGOT_INLINE void accumulate_digits(VF (&acc)[NV], const DigitRun& a, const uint32_t* b, int64_t rows) {
-  DigitSum sum[Digits][NV] = {};
-  auto step = [&](int64_t word)
-                  INGOT_INLINED { digit_step(sum, a.digits + word * Digits * kNibbles, b + word * NV * kLanes); };
-  if (rows == kDigitRows)
-    INGOT_UNROLL for (int word = 0; word < kDigitRows / kNibbles; word++) step(word);
-  else
-    for (int64_t word = 0; word < rows / kNibbles; word++) step(word);
-  INGOT_UNROLL for (int j = 0; j < NV; j++) {
-    const VI last = digit_total(sum[Digits - 1][j]), before = digit_total(sum[Digits - 2][j]);
-    VF total = __builtin_convertvector((before << 8) + last, VF);
-    if constexpr (Digits == 3) total += __builtin_convertvector(digit_total(sum[0][j]), VF) * 65536.f;
-    acc[j] += VF(a.factor) * total;
-  }
-}
-
 // Packs `rows` rows of A for a tile, element (i, k) at src[i * row_stride + k * col_stride]:
 //
 //   [ceil(len / kUnroll)][rows][kUnroll]      row 0       row 1       ...   | row 0       row 1
@@ -236,13 +162,17 @@ INGOT_INLINE void prefetch_destination(const Destination& d, const Epilogue& e) 
   }
 }
 
-// All loads before all stores: rows that are a multiple of 4 KB apart would otherwise wait for each other.
+// All loads before all stores: rows that are a multiple of 4 KB apart would otherwise wait for each other. Each
+// question is asked once for the tile: asked for each vector, it splits the code so often that LLVM spills sums in the
+// loop over K.
 template <int MR, int NV>
 INGOT_INLINE void finish_full(VF (&acc)[MR][NV], const Destination& d, const Epilogue& e) {
-  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) {
-    if (!d.first) acc[i][j] += load(d.c + i * d.ldc + j * kLanes);
-    if (d.last) acc[i][j] = apply(e, acc[i][j], d.row + i, d.col + j * kLanes, kLanes);
-  }
+  if (!d.first)
+    INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] +=
+        load(d.c + i * d.ldc + j * kLanes);
+  if (d.last)
+    INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] =
+        apply(e, acc[i][j], d.row + i, d.col + j * kLanes, kLanes);
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++)
       store(d.c + i * d.ldc + j * kLanes, acc[i][j]);
 }
@@ -294,6 +224,19 @@ template <int Max, class Body>
 INGOT_INLINE void for_tiles(const Tiling& t, int64_t first, int64_t last, const Body& body) {
   for (int64_t i = first; i < last; i++)
     with_height<Max>(i < t.tall ? t.rows + 1 : t.rows, [&](auto h) INGOT_INLINED { body(h, i); });
+}
+
+// Calls run(entry, group, fresh, first panel, last panel) for each group of rows in the range of the call. Not fresh:
+// the thread's last range of this step ended within the group, and its scratch is as it was left.
+template <class Run>
+INGOT_INLINE void for_groups(const KernelCall* call, int64_t panels, int64_t groups, const Run& run) {
+  int64_t taken = call->done > 0 ? (call->done - 1) / panels : -1;
+  for (int64_t unit = call->begin; unit < call->end;) {
+    const int64_t first = unit % panels, last = min_of(panels, first + call->end - unit), at = unit / panels;
+    run(at / groups, at % groups, at != taken, first, last);
+    taken = at;
+    unit += last - first;
+  }
 }
 
 }  // namespace ingot::kernel

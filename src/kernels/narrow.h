@@ -27,7 +27,8 @@
 //    and the row of A is prepared (weigh_for_nibbles): a[p] is divided by 16^p, and what f[7] has too much of each q[p]
 //    is taken off a[p]. Words are converted as signed numbers with the top bit flipped, so f[7] counts q[7] - 8; the 8
 //    times a[7] is added to the sum (kernels/gemm.cpp).
-//  - in integers, for one row of A, which is written in digits (Digits below).
+//  - in integers, for one row of A, which is written in digits (Digits below), and for several rows in fixed point
+//    (kernels/fixed.h).
 #pragma once
 #include "kernels/half.h"
 #include "kernels/pack.h"
@@ -109,11 +110,24 @@ INGOT_INLINE void expand_rows(float* dst, const T* src, int64_t rows, const VF* 
 template <int NR>
 INGOT_INLINE void expand_nibbles(float* dst, const uint32_t* words, int64_t from, int64_t rows, const VF* scale,
                                  const VF* zero) {
-  for (int64_t k = from; k < from + rows; k++) INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
-      VU word = load(words + k / kNibbles * NR + j * kLanes);
-      VI number = __builtin_bit_cast(VI, word >> uint32_t(4 * nibble_place(int(k % kNibbles))) & 15u);
-      store(dst + (k - from) * NR + j * kLanes, (__builtin_convertvector(number, VF) - zero[j]) * scale[j]);
+  const auto put = [&](int64_t k, int j, VU word, int row) __attribute__((always_inline)) {
+    const VI number = __builtin_bit_cast(VI, word >> uint32_t(4 * nibble_place(row)) & 15u);
+    store(dst + (k - from) * NR + j * kLanes, (__builtin_convertvector(number, VF) - zero[j]) * scale[j]);
+  };
+  const auto word_of = [&](int64_t k, int j)
+                           __attribute__((always_inline)) { return load(words + k / kNibbles * NR + j * kLanes); };
+  for (int64_t k = from; k < from + rows;) {
+    if (k % kNibbles == 0 && k + kNibbles <= from + rows) {
+      INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) {
+        const VU word = word_of(k, j);
+        INGOT_UNROLL for (int row = 0; row < kNibbles; row++) put(k + row, j, word, row);
+      }
+      k += kNibbles;
+    } else {
+      INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) put(k, j, word_of(k, j), int(k % kNibbles));
+      k++;
     }
+  }
 }
 
 // Rows [k0, k0 + len) of a panel as floats, [len][NR]. zero_of_all: the zero point where groups have none.
@@ -196,13 +210,15 @@ struct DigitRun {
   const int8_t* digits;
   float factor;
 };
-// Writes one run: `rows` elements, a multiple of 8. They are rounded in `a` as well, to what the digits stand for.
-// False where an element is not finite, or the largest is too large or too small for a factor.
-template <int Digits>
-INGOT_INLINE bool write_digits(float* a, int64_t rows, int8_t* digits, float* factor) {
-  constexpr float kMost = 127 << 8 * (Digits - 1), kLarge = 1e30f, kSmall = 1e-30f;
+// The factor of a run whose largest number is `most`: rows, a multiple of 8, of a. 0 where all of them are 0, and where
+// fits is false: an element is not finite, or the largest is too large or too small for a factor.
+struct RunFactor {
+  float factor, inverse;
+  bool fits;
+};
+INGOT_INLINE RunFactor run_factor(const float* a, int64_t rows, float most) {
+  constexpr float kLarge = 1e30f, kSmall = 1e-30f;
   using Ints = int32_t __attribute__((ext_vector_type(kNibbles)));
-  using Small = int8_t __attribute__((ext_vector_type(kNibbles)));
   Octet sizes = Octet(0.f);
   Ints bad = Ints(0);
   for (int64_t k = 0; k < rows; k += kNibbles) {
@@ -212,14 +228,25 @@ INGOT_INLINE bool write_digits(float* a, int64_t rows, int8_t* digits, float* fa
     bad |= !(x <= kLarge);
     sizes = x > sizes ? x : sizes;
   }
-  const float most = __builtin_reduce_max(sizes);
-  if (__builtin_reduce_or(bad) != 0 || (most < kSmall && most != 0)) return false;
-  *factor = most / kMost;
-  const float inverse = most == 0 ? 0.f : kMost / most;
+  const float largest = __builtin_reduce_max(sizes);
+  const bool fits = __builtin_reduce_or(bad) == 0 && (largest >= kSmall || largest == 0);
+  if (!fits || largest == 0) return {0, 0, fits};
+  return {largest / most, most / largest, true};
+}
+
+// Writes one run: `rows` elements, a multiple of 8. They are rounded in `a` as well, to what the digits stand for.
+// False where the run has no factor.
+template <int Digits>
+INGOT_INLINE bool write_digits(float* a, int64_t rows, int8_t* digits, float* factor) {
+  using Ints = int32_t __attribute__((ext_vector_type(kNibbles)));
+  using Small = int8_t __attribute__((ext_vector_type(kNibbles)));
+  const RunFactor run = run_factor(a, rows, 127 << 8 * (Digits - 1));
+  if (!run.fits) return false;
+  *factor = run.factor;
   for (int64_t k = 0; k < rows; k += kNibbles, digits += Digits * kNibbles) {
     Octet x;
     __builtin_memcpy(&x, a + k, sizeof x);
-    const Octet rounded = __builtin_elementwise_rint(x * inverse);
+    const Octet rounded = __builtin_elementwise_rint(x * run.inverse);
     x = rounded * *factor;
     __builtin_memcpy(a + k, &x, sizeof x);
     Ints number = __builtin_convertvector(rounded, Ints);

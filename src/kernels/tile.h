@@ -22,6 +22,14 @@ INGOT_INLINE constexpr int64_t tile_rows(int64_t lanes, int64_t panel) {
   return min_of(kMostTileRows, tile_accumulators(lanes) * lanes / panel);
 }
 
+// The same where a product is added to its accumulator by a second instruction: beside the accumulators and a row of
+// the panel there is one element of the left-hand side, a product, and a register that LLVM needs to not spill.
+INGOT_INLINE constexpr int64_t tile_rows_of_two_steps(int64_t lanes, int64_t panel) {
+  const int64_t registers = lanes == 16 ? 32 : 16, vectors = panel / lanes;
+  return min_of(kMostTileRows, (registers - vectors - 3) / vectors);
+}
+static_assert(tile_rows_of_two_steps(4, 24) == 1 && tile_rows_of_two_steps(8, 24) == 3);
+
 // Rows of the tallest tile where m rows are cut into tiles of nearly equal height.
 INGOT_INLINE constexpr int64_t tallest_tile(int64_t m, int64_t max_rows) {
   return max_of(1, div_up(m, max_of(1, div_up(m, max_rows))));

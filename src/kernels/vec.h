@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/isa/lanes.h"
+#include "kernels/isa/masks.h"
 
 #define INGOT_INLINE static inline __attribute__((always_inline))
 // A function of which a specialised kernel keeps few instances (a tile of one height out of six): in the bitcode it
@@ -49,6 +50,14 @@ INGOT_INLINE Vec<T> load_partial(const T* p, int64_t n, T fill = T(0)) {
 #if defined(__AVX512F__)
   return __builtin_masked_load(first_lanes(n), p, Vec<T>(fill));
 #else
+#if defined(INGOT_MASKED_LANES)
+  if constexpr (sizeof(T) == 4) {
+    const MaskedInts mask = first_lanes(n);
+    const auto v = __builtin_bit_cast(Vec<T>, load_lanes(p, mask));
+    if (__builtin_constant_p(fill) && fill == T(0)) return v;
+    return __builtin_bit_cast(VI, mask) != 0 ? v : Vec<T>(fill);
+  }
+#endif
   Vec<T> v = Vec<T>(fill);
   for (int i = 0; i < kLanes; i++)
     if (i < n) v[i] = p[i];
@@ -62,6 +71,9 @@ INGOT_INLINE void store_partial(T* p, Vec<T> v, int64_t n) {
   const auto mask = unknown_mask(__builtin_bit_cast(uint16_t, first_lanes(n)));
   __builtin_masked_store(__builtin_bit_cast(LaneMask, mask), v, p);
 #else
+#if defined(INGOT_MASKED_LANES)
+  if constexpr (sizeof(T) == 4) return store_lanes(p, first_lanes(n), __builtin_bit_cast(MaskedFloats, v));
+#endif
   for (int i = 0; i < kLanes; i++)
     if (i < n) p[i] = v[i];
 #endif

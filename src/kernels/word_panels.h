@@ -24,19 +24,6 @@ INGOT_INLINE int64_t batch_offset(const int64_t (&batch)[3], const int64_t (&str
   return i0 * stride[0] + i1 * stride[1] + i2 * stride[2];
 }
 
-// Calls run(entry, group, fresh, first panel, last panel) for each group of rows in the range of the call. Not fresh:
-// the thread's last range of this step ended within the group, and its scratch is as it was left.
-template <class Run>
-INGOT_INLINE void for_groups(const KernelCall* call, int64_t panels, int64_t groups, const Run& run) {
-  int64_t taken = call->done > 0 ? (call->done - 1) / panels : -1;
-  for (int64_t unit = call->begin; unit < call->end;) {
-    const int64_t first = unit % panels, last = min_of(panels, first + call->end - unit), at = unit / panels;
-    run(at / groups, at % groups, at != taken, first, last);
-    taken = at;
-    unit += last - first;
-  }
-}
-
 // One word of MR rows and of a panel. V: VI for bytes, VF for bf16.
 template <class V, int MR, int NV>
 INGOT_INLINE void dot_step(V (&acc)[MR][NV], const uint8_t* const (&a)[MR], int64_t at, const uint8_t* b) {

@@ -139,6 +139,7 @@ void emit_with_epilogue(LowerContext& ctx, const Conv& c, Operand x, Operand y, 
   s.params = params_of(p);
   s.sizes = k.sizes;
   s.units = k.units;
+  s.grain = grain_for_products(product_of(c.out) / std::max<int64_t>(1, k.units) * product_of(c.w, 1));
   s.scratch = k.scratch;
   if (fused && !expr.results.empty()) s.expr = std::make_shared<Expr>(expr);
   s.specialise = true;

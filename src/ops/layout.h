@@ -39,11 +39,13 @@ std::vector<int64_t> params_of(const P& p) {
   std::memcpy(words.data(), &p, sizeof(P));
   return words;
 }
-// Units a thread takes at least, so that it moves some 32 KB.
-inline int64_t grain_for(int64_t bytes_per_unit) {
-  constexpr int64_t enough = 32 * 1024;
-  return bytes_per_unit >= enough ? 1 : enough / (bytes_per_unit > 0 ? bytes_per_unit : 1);
+// Units a thread takes at least, so that it has some 2 microseconds of work: moves 32 KB, or multiplies and adds
+// 100,000 times.
+inline int64_t grain_of(int64_t enough, int64_t of_unit) {
+  return of_unit >= enough ? 1 : enough / (of_unit > 0 ? of_unit : 1);
 }
+inline int64_t grain_for(int64_t bytes_of_unit) { return grain_of(32 * 1024, bytes_of_unit); }
+inline int64_t grain_for_products(int64_t multiply_adds_of_unit) { return grain_of(100'000, multiply_adds_of_unit); }
 
 // Axes made non-negative; fails on one out of range or named twice.
 std::vector<int64_t> normalized_axes(const InferContext&, const std::vector<Dim>& axes, int64_t rank);

@@ -6,8 +6,9 @@
 // B of ingot.MatMul and ingot.Gemm may be stored in fewer bits while A and the arithmetic are f32: as bf16 or f16, or,
 // with the attribute "quantized", as a constant matrix of 8- or 4-bit integers. Then the two operands after B are its
 // scale and zero point, as DequantizeLinear takes them with axis "b_axis" and block_size "b_block", except that a zero
-// point may be f32. A single row of A that meets 4-bit integers counts as fixed-point numbers of "a_bits" bits, 24 or
-// 16 (kernels/narrow.h).
+// point may be f32. With "a_bits" 16 rows of A may be rounded to fixed-point numbers of 16 bits (kernels/fixed.h);
+// with 24, which is the default, a single row that meets 4-bit integers counts as numbers of 24 bits
+// (kernels/narrow.h).
 //
 // A and B of bf16 are multiplied as they are where the target has a unit for it (kernels/gemm_bf16.h), and widened to
 // f32 elsewhere. With the attribute "f32_result" of ingot.MatMul the result is f32, as if both had been widened.

@@ -105,17 +105,15 @@ void emit_gemm_f32(LowerContext& ctx, const Product& p, Batch batch, int64_t m, 
   g.a_digits = p.a_digits;
   g.b_block = p.b_block;
   g.b_zero = p.b_zero;
-  g.few_rows = kernel::gemm_few_rows(p.b_type, m);
-  g.tile_rows = kernel::tallest_tile(m, kernel::tile_rows(ctx.target.lanes, g.panel));
-  g.k_slice = kernel::gemm_k_slice(p.k);
-  g.m_blocks = kernel::gemm_m_blocks(m);
   set_matrices(g, p, batch, m);
   set_result(g, p, batch, operands);
-  Step& s = ctx.step(kernel::ingot_gemm_f32_kernel);
+  kernel::gemm_cut(g, ctx.target.lanes, kernel::gemm_form(g));
+  Step& s = ctx.step(kernel::gemm_kernel(g, ctx.target.adds_byte_products()));
   s.operands = {p.a.operand, p.b.operand, out};
   for (const DenseOperand& e : extras) s.operands.push_back(e.operand);
   s.params = params_of(g);
   s.units = kernel::gemm_units(g);
+  s.grain = grain_for_products(g.m / g.m_blocks * g.panel * g.k);
   s.scratch = kernel::gemm_scratch_bytes(g);
   if (!expr.results.empty()) s.expr = std::make_shared<Expr>(expr);
   s.sizes = kernel::kGemmSizes;
@@ -145,6 +143,7 @@ void emit_gemm_bf16(LowerContext& ctx, const Product& p, const Batch& batch, int
   s.params = params_of(g);
   s.sizes = kernel::kGemmBf16Sizes;
   s.units = kernel::bf16_units(g);
+  s.grain = grain_for_products(g.m / g.m_blocks * g.panel * g.k);
   s.scratch = kernel::bf16_scratch(g).total;
   if (!expr.results.empty()) s.expr = std::make_shared<Expr>(expr);
   s.specialise = m * p.n * p.k >= 4096;

@@ -203,6 +203,9 @@ void emit_gemm(LowerContext& ctx, GemmI8Params p, Operand a, Operand b, const Re
   Step s;
   s.sizes = kernel::kGemmI8Sizes;
   s.units = kernel::i8_units(p);
+  // About two products of bytes take the time of one of floats.
+  const int64_t results = p.batch[0] * p.batch[1] * p.batch[2] * p.m * p.n;
+  s.grain = grain_for_products(results / std::max<int64_t>(1, s.units) * kernel::i8_padded_depth(p) / 2);
   s.scratch = kernel::i8_scratch_bytes(p);
   s.specialise = p.m * p.n * p.run_bytes >= 4096;
   emit_with_epilogue(ctx, kernel::i8_kernel(p.form), p, r, std::move(s), {a, b},

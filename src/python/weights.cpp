@@ -4,10 +4,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstring>
+#include <bit>
+#include <optional>
+#include <span>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "python/memory_watch.h"
 
 namespace ingot::python {
 namespace nb = nanobind;
@@ -56,70 +59,70 @@ class TensorAccess {
 
 int64_t bytes_of(PyObject* tensor) { return nb::cast<int64_t>(nb::handle(tensor).attr("nbytes")); }
 
-constexpr int kSamples = 2;
-
-// Calls take(place) for a few places spread over memory of at least a word.
-template <class Take>
-void each_sample(int64_t address, int64_t bytes, const Take& take) {
-  const auto* memory = reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
-  const int64_t last = bytes - static_cast<int64_t>(sizeof(uint64_t));
-  for (int i = 0; i < kSamples; i++) take(memory + last * (i + 1) / (kSamples + 1));
-}
-
-uint64_t sample(int64_t address, int64_t bytes) {
-  uint64_t mixed = 0;
-  if (bytes < static_cast<int64_t>(sizeof(mixed))) {
-    if (bytes > 0)
-      std::memcpy(&mixed, reinterpret_cast<const void*>(address),  // NOLINT(performance-no-int-to-ptr)
-                  static_cast<size_t>(bytes));
-    return mixed;
+// The memory of a tensor, from its first element to its last, whatever lies between.
+std::span<const std::byte> memory_of(PyObject* tensor) {
+  const nb::handle t(tensor);
+  const auto shape = nb::cast<std::vector<int64_t>>(nb::tuple(t.attr("shape"))),
+             strides = nb::cast<std::vector<int64_t>>(t.attr("stride")());
+  int64_t elements = 1;
+  for (size_t d = 0; d < shape.size(); d++) {
+    if (shape[d] == 0) return {};
+    elements += (shape[d] - 1) * strides[d];
   }
-  each_sample(address, bytes, [&](const std::byte* place) {
-    uint64_t word = 0;
-    std::memcpy(&word, place, sizeof(word));
-    mixed = mixed * 0x9E3779B97F4A7C15ULL + word;
-  });
-  return mixed;
+  const auto bytes = static_cast<size_t>(elements * nb::cast<int64_t>(t.attr("itemsize")));
+  return {reinterpret_cast<const std::byte*>(TensorAccess::get().address(tensor)), bytes};  // NOLINT
 }
 
-// Addresses, versions and samples of the weights among the arguments of a call, as they were when it was made. torch
-// counts writes to a tensor (`_version`), except those through `.data` and through memory shared with others; the
-// samples find these when they change all of a weight, which is what such code does.
+// Addresses, versions and contents of the weights among the arguments of a call, and of tensors that are always the
+// same, as they were when it was made. torch counts writes to a tensor (`_version`), except those through `.data` and
+// through memory shared with others; for these the memory itself is looked at, unless only versions are to count.
 class WeightWatch {
  public:
-  WeightWatch(const nb::list& arguments, std::vector<size_t> positions) : positions_(std::move(positions)) {
-    const TensorAccess& access = TensorAccess::get();
-    for (size_t p : positions_) {
-      PyObject* tensor = at(arguments, p);
-      access.check(tensor);
-      State s{access.address(tensor), access.version(tensor), bytes_of(tensor), 0};
-      s.sample = sample(s.address, s.bytes);
-      states_.push_back(s);
-    }
+  WeightWatch(const nb::list& arguments, std::vector<size_t> positions, const nb::list& held, bool contents)
+      : positions_(std::move(positions)), held_(held) {
+    std::vector<std::span<const std::byte>> regions;
+    for (size_t p : positions_) add(at(arguments, p), regions);
+    for (nb::handle tensor : held_) add(tensor.ptr(), regions);
+    if (contents) memory_.emplace(regions);
   }
 
   bool same(const nb::list& arguments) const {
     const TensorAccess& access = TensorAccess::get();
-    for (size_t i = 0; i < positions_.size(); i++) {
-      PyObject* tensor = at(arguments, positions_[i]);
-      access.check(tensor);
-      const State& s = states_[i];
-      // The weights were all read since the last call, so these are not in any cache: fetched while the rest is looked
-      // at.
-      if (s.bytes >= static_cast<int64_t>(sizeof(uint64_t)))
-        each_sample(s.address, s.bytes, [](const std::byte* place) { __builtin_prefetch(place); });
-      if (access.address(tensor) != s.address || access.version(tensor) != s.version) return false;
-    }
-    for (const State& s : states_)
-      if (sample(s.address, s.bytes) != s.sample) return false;
-    return true;
+    for (size_t i = 0; i < positions_.size(); i++)
+      if (!is_state(access, at(arguments, positions_[i]), states_[i])) return false;
+    for (size_t i = 0; i < held_.size(); i++)
+      if (!is_state(access, PyList_GET_ITEM(held_.ptr(), static_cast<Py_ssize_t>(i)), states_[positions_.size() + i]))
+        return false;
+    if (!memory_) return true;
+    if (memory_->tracked_bytes() + memory_->read_bytes() < kWithoutOthers) return memory_->same();
+    nb::gil_scoped_release unlocked;
+    return memory_->same();
   }
 
+  size_t tracked_bytes() const { return memory_ ? memory_->tracked_bytes() : 0; }
+  size_t read_bytes() const { return memory_ ? memory_->read_bytes() : 0; }
+
  private:
+  static constexpr int64_t kNotCounted = -1;  // of tensors made under inference_mode
   struct State {
-    int64_t address = 0, version = 0, bytes = 0;
-    uint64_t sample = 0;
+    int64_t address = 0, version = 0;
   };
+
+  // Looking at less than this is over before another thread has the interpreter.
+  static constexpr size_t kWithoutOthers = 1 << 20;
+
+  void add(PyObject* tensor, std::vector<std::span<const std::byte>>& regions) {
+    const TensorAccess& access = TensorAccess::get();
+    access.check(tensor);
+    const bool counted = !nb::cast<bool>(nb::handle(tensor).attr("is_inference")());
+    states_.push_back({access.address(tensor), counted ? access.version(tensor) : kNotCounted});
+    regions.push_back(memory_of(tensor));
+  }
+
+  static bool is_state(const TensorAccess& access, PyObject* tensor, const State& s) {
+    access.check(tensor);
+    return access.address(tensor) == s.address && (s.version == kNotCounted || access.version(tensor) == s.version);
+  }
 
   static PyObject* at(const nb::list& arguments, size_t position) {
     if (position >= arguments.size())
@@ -128,23 +131,58 @@ class WeightWatch {
   }
 
   std::vector<size_t> positions_;
+  nb::list held_;
   std::vector<State> states_;
+  std::optional<MemoryWatch> memory_;
 };
 
-// Entries of dicts that have to be the very objects they were, and dicts that have to be as large as they were: what a
-// captured graph takes for granted of a module.
+// The same object, or a number, text or tuple that nobody can tell from it.
+bool same_value(PyObject* now, PyObject* then) {
+  if (now == then) return true;
+  if (!now || !then || Py_TYPE(now) != Py_TYPE(then)) return false;
+  if (PyFloat_CheckExact(now))  // 0.0 and -0.0 are two numbers, and a NaN is itself
+    return std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(now)) == std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(then));
+  if (PyLong_CheckExact(now) || PyUnicode_CheckExact(now) || PyBytes_CheckExact(now))
+    return PyObject_RichCompareBool(now, then, Py_EQ) == 1;
+  if (!PyTuple_CheckExact(now) || PyTuple_GET_SIZE(now) != PyTuple_GET_SIZE(then)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(now); i++)
+    if (!same_value(PyTuple_GET_ITEM(now, i), PyTuple_GET_ITEM(then, i))) return false;
+  return true;
+}
+
+// What a captured graph takes for granted: entries of dicts, numbers of their entries, items of lists, contents of
+// closures' cells, and other containers that have to equal a copy of them.
 class ObjectWatch {
  public:
-  ObjectWatch(const std::vector<std::pair<nb::dict, nb::object>>& slots, const std::vector<nb::dict>& sizes) {
+  using Pairs = std::vector<std::pair<nb::object, nb::object>>;
+
+  ObjectWatch(const std::vector<std::pair<nb::dict, nb::object>>& slots, const std::vector<nb::dict>& sizes,
+              const std::vector<nb::list>& lists, const std::vector<nb::object>& cells, Pairs copies)
+      : copies_(std::move(copies)) {
     for (const auto& [table, key] : slots) slots_.push_back({table, key, table[key]});
     for (const nb::dict& table : sizes) sizes_.emplace_back(table, table.size());
+    for (const nb::list& list : lists) lists_.emplace_back(list, nb::steal<nb::tuple>(PyList_AsTuple(list.ptr())));
+    for (const nb::object& cell : cells) cells_.emplace_back(cell, nb::steal<nb::object>(PyCell_Get(cell.ptr())));
   }
 
   bool same() const {
     for (const Slot& s : slots_)
-      if (PyDict_GetItemWithError(s.table.ptr(), s.key.ptr()) != s.value.ptr()) return false;
+      if (!same_value(PyDict_GetItemWithError(s.table.ptr(), s.key.ptr()), s.value.ptr())) return false;
     for (const auto& [table, size] : sizes_)
       if (table.size() != size) return false;
+    for (const auto& [list, items] : lists_) {
+      const Py_ssize_t size = PyTuple_GET_SIZE(items.ptr());
+      if (PyList_GET_SIZE(list.ptr()) != size) return false;
+      for (Py_ssize_t i = 0; i < size; i++)
+        if (!same_value(PyList_GET_ITEM(list.ptr(), i), PyTuple_GET_ITEM(items.ptr(), i))) return false;
+    }
+    for (const auto& [cell, value] : cells_)
+      if (!same_value(PyCell_GET(cell.ptr()), value.ptr())) return false;
+    for (const auto& [now, then] : copies_) {
+      const int equal = PyObject_RichCompareBool(now.ptr(), then.ptr(), Py_EQ);
+      if (equal < 0) PyErr_Clear();  // items that cannot be compared
+      if (equal != 1) return false;
+    }
     return true;
   }
 
@@ -155,6 +193,8 @@ class ObjectWatch {
   };
   std::vector<Slot> slots_;
   std::vector<std::pair<nb::dict, size_t>> sizes_;
+  std::vector<std::pair<nb::list, nb::tuple>> lists_;
+  Pairs cells_, copies_;
 };
 
 std::vector<std::string> content_hashes(const nb::list& tensors) {
@@ -178,15 +218,24 @@ std::vector<std::string> content_hashes(const nb::list& tensors) {
 void add_weights(nb::module_& m) {
   using nb::literals::operator""_a;
   nb::class_<WeightWatch>(m, "WeightWatch", "Whether weights are still what they were.")
-      .def(nb::init<const nb::list&, std::vector<size_t>>(), "arguments"_a, "positions"_a,
-           nb::sig("def __init__(self, arguments: list[typing.Any], positions: collections.abc.Sequence[int]) -> None"))
+      .def(nb::init<const nb::list&, std::vector<size_t>, const nb::list&, bool>(), "arguments"_a, "positions"_a,
+           "held"_a, "contents"_a,
+           nb::sig("def __init__(self, arguments: list[typing.Any], positions: collections.abc.Sequence[int], "
+                   "held: list[typing.Any], contents: bool) -> None"))
       .def("same", &WeightWatch::same, "arguments"_a, nb::sig("def same(self, arguments: list[typing.Any]) -> bool"),
-           "True if the weights in these arguments have the addresses, versions and sampled values they had.");
-  nb::class_<ObjectWatch>(m, "ObjectWatch", "Whether entries of dicts are still the objects they were.")
-      .def(nb::init<const std::vector<std::pair<nb::dict, nb::object>>&, const std::vector<nb::dict>&>(), "slots"_a,
-           "sizes"_a,
-           nb::sig("def __init__(self, slots: collections.abc.Sequence[tuple[dict[str, typing.Any], str]], sizes: "
-                   "collections.abc.Sequence[dict[typing.Any, typing.Any]]) -> None"))
+           "True if the weights in these arguments have the addresses, versions and contents they had.")
+      .def_prop_ro("tracked_bytes", &WeightWatch::tracked_bytes, "Bytes that the kernel watches.")
+      .def_prop_ro("read_bytes", &WeightWatch::read_bytes, "Bytes that same() reads.");
+  nb::class_<ObjectWatch>(m, "ObjectWatch", "Whether what objects hold is still what it was.")
+      .def(nb::init<const std::vector<std::pair<nb::dict, nb::object>>&, const std::vector<nb::dict>&,
+                    const std::vector<nb::list>&, const std::vector<nb::object>&, ObjectWatch::Pairs>(),
+           "slots"_a, "sizes"_a, "lists"_a, "cells"_a, "copies"_a,
+           nb::sig(
+               "def __init__(self, slots: collections.abc.Sequence[tuple[dict[typing.Any, typing.Any], typing.Any]], "
+               "sizes: collections.abc.Sequence[dict[typing.Any, typing.Any]], "
+               "lists: collections.abc.Sequence[list[typing.Any]], "
+               "cells: collections.abc.Sequence[typing.Any], "
+               "copies: collections.abc.Sequence[tuple[typing.Any, typing.Any]]) -> None"))
       .def("same", &ObjectWatch::same);
   m.def("content_hashes", &content_hashes, "tensors"_a,
         nb::sig("def content_hashes(tensors: list[typing.Any]) -> list[str]"),

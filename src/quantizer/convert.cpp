@@ -32,14 +32,14 @@ void check(const std::string& output, const ConvertOptions& o) {
 }
 
 // Marks as they should be -> the form that is asked for.
-void finish(Graph& graph, const ConvertOptions& o, ConvertReport& report) {
+void finish(Graph& graph, const ConvertOptions& o, ConvertReport& report, bool keep_bias = false) {
   settle_marks(graph);
   if (o.weight) set_weight_type(graph, *o.weight);
   if (o.bias) report.notes = set_bias(graph, *o.bias);
   if (o.to == "qlinear") set_unsigned_activations(graph);
   const Graph marked = deep_copy(graph);
   if (o.to == "qlinear")
-    report.form = to_integer_operators(graph);
+    report.form = to_integer_operators(graph, keep_bias);
   else
     rows_to_integer_operators(graph);
   describe(marked, graph, report);
@@ -51,7 +51,7 @@ void change_form(Graph& graph, const ConvertOptions& o, ConvertReport& report) {
   check_quantization(graph);
   infer_types(graph);
   if (o.to == "qdq") report.form = to_qdq(graph);
-  finish(graph, o, report);
+  finish(graph, o, report, o.bias && *o.bias != BiasRecipe::Int32);
 }
 
 void take_out_marks(Graph& graph, const ConvertOptions& o, ConvertReport& report) {

@@ -17,7 +17,8 @@ struct FormReport {
 // DequantizeLinear -> Conv -> QuantizeLinear becomes QLinearConv, and so on: QLinearConv, QLinearMatMul, and where the
 // result stays fp32 ConvInteger and MatMulInteger. Operators that only move data work on the integers. Precondition:
 // types are known. InvalidModel, naming the node, for scales that are not positive or do not fit.
-FormReport to_integer_operators(Graph&);
+// QLinearConv's bias is an int32: one that is fp32 is rounded to it, or, with keep_bias, added behind a ConvInteger.
+FormReport to_integer_operators(Graph&, bool keep_bias = false);
 
 // The same for products whose first operand has a scale for each row: of those ONNX's DequantizeLinear knows none.
 void rows_to_integer_operators(Graph&);

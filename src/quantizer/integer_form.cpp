@@ -24,7 +24,7 @@ using Handle = Editor::Handle;
 
 class IntegerForm {
  public:
-  explicit IntegerForm(Graph& g) : e_(g) {}
+  explicit IntegerForm(Graph& g, bool keep_bias = false) : e_(g), keep_bias_(keep_bias) {}
 
   FormReport run() {
     for (Handle h = 0, end = e_.size(); h < end; h++) {
@@ -157,6 +157,7 @@ class IntegerForm {
   std::optional<TensorId> steps_of_bias(const Node& n, const Quantized& x, const Quantized& w) {
     if (!n.has_input(2)) return kNoTensor;
     if (const TensorId q = integers_of_bias(e_, n.inputs[2], x, w); q != kNoTensor) return q;
+    if (keep_bias_) return std::nullopt;
     const auto values = constant_floats(e_, n.inputs[2]);
     const auto sx = constant_floats(e_, x.scale), sw = constant_floats(e_, w.scale);
     if (!values || !sx || !sw) return std::nullopt;
@@ -176,6 +177,8 @@ class IntegerForm {
         replace_ending(h, *end, std::move(q));
         return "";
       }
+    // ConvInteger would allow it; onnxruntime has no kernel for that.
+    if (!is_one(e_.info(zero_operand(e_, w)))) return "the zero points of its weight differ from channel to channel";
     const std::optional<Shape> shape = e_.info(n.outputs[0]).shape, weight_shape = e_.info(w.q).shape;
     const size_t spatial = shape ? shape->size() - 2 : weight_shape ? weight_shape->size() - 2 : 0;
     if (spatial == 0) return "its rank is not known";
@@ -377,12 +380,13 @@ class IntegerForm {
 
   static constexpr std::byte kZero{0};
   Editor e_;
+  bool keep_bias_;
   FormReport report_;
 };
 
 }  // namespace
 
-FormReport to_integer_operators(Graph& graph) { return IntegerForm(graph).run(); }
+FormReport to_integer_operators(Graph& graph, bool keep_bias) { return IntegerForm(graph, keep_bias).run(); }
 void rows_to_integer_operators(Graph& graph) { IntegerForm(graph).run_rows(); }
 
 }  // namespace ingot

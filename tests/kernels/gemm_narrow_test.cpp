@@ -1,6 +1,10 @@
 // GEMM with weights in fewer bits against its definition: every type, scales per matrix, column and block, zero points,
-// few rows and many, blocks that do not divide K. Compiled once for each build, with the kernel and the packer.
+// few rows and many, blocks that do not divide K. Compiled once for each build, where vpdpbusd is done in software, and
+// for targets that have it, with the kernels and the packer.
 #include "../../src/kernels/gemm.cpp"
+#include "../../src/kernels/gemm_few.cpp"
+#include "../../src/kernels/gemm_fixed.cpp"
+#include "../../src/kernels/gemm_row_dot.cpp"
 
 #include "../../src/planner/pack_narrow.cpp"
 #include "reference.h"
@@ -75,6 +79,21 @@ Weights make_weights(const NarrowShape& s, Random& random) {
   return w;
 }
 
+void run(const GemmParams& p, void** operands, Random& random, KernelFn kernel = nullptr) {
+  const int64_t floats = div_up(gemm_scratch_bytes(p), 4);
+  std::vector<float> scratch(static_cast<size_t>(floats + 1), NAN);
+  scratch[static_cast<size_t>(floats)] = kUntouched;
+  if (!kernel) kernel = p.form == kGemmFew ? ingot_gemm_few : p.form == kGemmFixed ? ingot_gemm_fixed : ingot_gemm_f32;
+  test_extras = 1;
+  for (int64_t begin = 0, units = gemm_units(p); begin < units;) {
+    const int64_t end = random.coin() ? units : random.in(begin + 1, units);
+    KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch.data(), begin};
+    ASSERT_EQ(kernel(&call), kOk);
+    begin = end;
+  }
+  EXPECT_EQ(scratch[static_cast<size_t>(floats)], kUntouched) << "scratch overrun";
+}
+
 void check(const NarrowShape& s, unsigned seed = 1) {
   SCOPED_TRACE(::testing::Message() << "m " << s.m << " n " << s.n << " k " << s.k << " " << name(s.dtype) << " block "
                                     << s.block << " zero " << s.zero << " b^T " << s.b_transposed << " a^T "
@@ -89,37 +108,32 @@ void check(const NarrowShape& s, unsigned seed = 1) {
     pack_narrow_panel(w.matrix, packing, packed.data(), i);
 
   GemmParams p{};
-  p.panel = packing.layout.panel, p.k_slice = gemm_k_slice(s.k), p.m_blocks = gemm_m_blocks(s.m);
-  p.tile_rows = tallest_tile(s.m, tile_rows(kLanes, p.panel));
+  p.panel = packing.layout.panel;
   p.b_packed = 1, p.b_type = packing.layout.type, p.b_zeros = packing.layout.zeros, p.b_half = packing.layout.half,
   p.b_block = packing.layout.block;
   p.a_digits = s.a_digits, p.b_zero = packing.zero, p.m = s.m, p.n = s.n, p.k = s.k,
   p.batch[0] = p.batch[1] = p.batch[2] = 1;
-  p.few_rows = gemm_few_rows(p.b_type, p.m);
+  gemm_cut(p, kLanes, gemm_form(p));
   p.a_row = s.a_transposed ? 1 : s.k, p.a_col = s.a_transposed ? s.m : 1, p.c_row = s.n;
   p.a_packing |= s.a_transposed;
-  if (s.k_slice) p.k_slice = s.k_slice;
+  if (s.k_slice) p.k_slice = p.form == kGemmFixed ? div_up(s.k_slice, kRunRows) * kRunRows : s.k_slice;
   if (s.m_blocks) p.m_blocks = s.m_blocks;
   p.extras = 1, p.extra[0] = {0, 1};
   std::vector<float> a = random.values(s.m * s.k + 1), c(static_cast<size_t>(s.m * s.n), kUntouched);
   for (float& x : a) x *= s.size;
   if (s.bad != 0) a[static_cast<size_t>(s.k / 2)] = s.bad;
   std::vector<float> bias = random.values(s.n);
-  const int64_t floats = div_up(gemm_scratch_bytes(p), 4);
-  std::vector<float> scratch(static_cast<size_t>(floats + 1), NAN);
-  scratch[static_cast<size_t>(floats)] = kUntouched;
   void* operands[] = {a.data(), packed.data(), c.data(), bias.data()};
-  test_extras = 1;
-  for (int64_t begin = 0, units = gemm_units(p); begin < units;) {
-    const int64_t end = random.coin() ? units : random.in(begin + 1, units);
-    KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch.data(), begin};
-    ASSERT_EQ(ingot_gemm_f32(&call), kOk);
-    begin = end;
+  run(p, operands, random);
+  if (gemm_in_digits(p)) {
+    std::vector<float> dot(c.size(), kUntouched);
+    operands[2] = dot.data();
+    run(p, operands, random, ingot_gemm_row_dot);
+    EXPECT_EQ(std::memcmp(dot.data(), c.data(), c.size() * sizeof(float)), 0) << "vpdpbusd gives other bits";
   }
-  EXPECT_EQ(scratch[static_cast<size_t>(floats)], kUntouched) << "scratch overrun";
-  // What two digits may lose: half a unit of each element, times a number of 4 bits and a scale of up to 3 / 16.
-  const bool rounded = s.m == 1 && s.a_digits == 2 && bits(s.dtype) == 4;
-  const double lost = rounded ? double(s.k) * s.size / (127 << 8) / 2 * 15 * 3 / 16 : 0;
+  // What 16 bits may lose: half a unit of each element, times the largest weight: 15 * 3 / 16, or 255 * 3 / 256.
+  const bool rounded = s.a_digits == 2 && (p.form == kGemmFixed || gemm_in_digits(p));
+  const double lost = rounded ? double(s.k) * s.size / (127 << 8) / 2 * 3 : 0;
   for (int64_t m = 0; m < s.m; m++)
     for (int64_t n = 0; n < s.n; n++) {
       double sum = 0, size_of_terms = 0;
@@ -142,6 +156,7 @@ void check(const NarrowShape& s, unsigned seed = 1) {
 }
 
 constexpr DType kTypes[] = {DType::BF16, DType::F16, DType::I8, DType::U8, DType::I4, DType::U4};
+constexpr DType kIntegers[] = {DType::I8, DType::U8, DType::I4, DType::U4};
 
 TEST(GemmNarrow, EveryTypeHeightAndTail) {
   for (DType t : kTypes)
@@ -156,7 +171,7 @@ TEST(GemmNarrow, EveryLengthOfK) {
 }
 
 TEST(GemmNarrow, BlocksOfAnySize) {
-  for (DType t : {DType::I8, DType::U8, DType::I4, DType::U4})
+  for (DType t : kIntegers)
     for (int64_t block : {1, 5, 8, 16, 32, 48, 64, 128, 200})
       for (Zero zero : {kNone, kOne, kInteger, kFraction})
         for (int64_t m : {1, 8, 12})
@@ -164,31 +179,81 @@ TEST(GemmNarrow, BlocksOfAnySize) {
 }
 
 TEST(GemmNarrow, ScalesInHalves) {
-  for (DType t : {DType::I8, DType::U8, DType::I4, DType::U4})
+  for (DType t : kIntegers)
     for (int64_t block : {0, 5, 16, 32, 64})
       for (Zero zero : {kNone, kOne, kFraction})
         for (int64_t m : {1, 3, 12})
           check({.m = m, .n = 50, .k = 130, .dtype = t, .block = block, .zero = zero, .half_scales = true});
 }
 
-TEST(GemmNarrow, RowsInTwoDigits) {
-  for (int64_t block : {0, 5, 16, 32, 64})
-    for (int64_t k : {1, 31, 64, 130})
-      for (Zero zero : {kNone, kOne, kFraction})
-        for (int64_t m : {1, 2})
-          check({.m = m, .n = 50, .k = k, .dtype = DType::U4, .block = block, .zero = zero, .a_digits = 2});
+TEST(GemmNarrow, RowsOf16Bits) {
+  for (DType t : kIntegers)
+    for (int64_t block : {0, 1, 5, 16, 32, 48, 64, 80})
+      for (int64_t k : {1, 31, 64, 130})
+        for (Zero zero : {kNone, kOne, kFraction})
+          for (int64_t m : {1, 5, 7})
+            check({.m = m, .n = 50, .k = k, .dtype = t, .block = block, .zero = zero, .a_digits = 2});
 }
 
-// A row that cannot be written in digits is met as floats.
+TEST(GemmNarrow, RowsOf16BitsInEveryTile) {
+  for (DType t : {DType::I8, DType::U4})
+    for (int64_t m = 2; m <= 40; m++)
+      for (int64_t n : {16, 24, 70}) check({.m = m, .n = n, .k = 70, .dtype = t, .block = 32, .a_digits = 2});
+}
+
+TEST(GemmNarrow, RowsOf16BitsInSlicesAndBlocks) {
+  for (DType t : kIntegers)
+    for (int64_t slice : {32, 96})
+      for (bool transposed : {false, true})
+        check({.m = 33,
+               .n = 50,
+               .k = 300,
+               .dtype = t,
+               .block = 48,
+               .zero = kInteger,
+               .a_transposed = transposed,
+               .half_scales = true,
+               .k_slice = slice,
+               .m_blocks = 3,
+               .a_digits = 2});
+}
+
+// Integers are used only where the precision of A is said to matter less, and where they cannot overflow.
+TEST(GemmNarrow, Forms) {
+  GemmParams p{};
+  p.b_type = kPanelU4, p.panel = 16, p.m = 64, p.k = 64, p.b_block = 32, p.a_digits = 2;
+  EXPECT_EQ(gemm_form(p), kGemmFixed);
+  p.b_zero = 100000;
+  EXPECT_EQ(gemm_form(p), kGemmWide);
+  p.b_zeros = 1;
+  EXPECT_EQ(gemm_form(p), kGemmFixed);
+  p.a_digits = 3;
+  EXPECT_EQ(gemm_form(p), kGemmWide);
+  p.a_digits = 2, p.m = 4;
+  EXPECT_EQ(gemm_form(p), kGemmFew);
+  p.m = 64, p.b_type = kPanelBF16;
+  EXPECT_EQ(gemm_form(p), kGemmWide);
+  p.m = 1;
+  EXPECT_EQ(gemm_form(p), kGemmFew);
+  p.b_type = kPanelU4;
+  EXPECT_EQ(gemm_form(p), kGemmFew);
+}
+
+// What cannot be written in digits, or in 16 bits, is met as floats.
 TEST(GemmNarrow, RowsOfEverySize) {
-  for (float size : {0.f, 1e-42f, 1e-33f, 1e-20f, 1e20f, 1e33f})
-    check({.m = 1, .n = 50, .k = 130, .dtype = DType::I4, .block = 32, .size = size});
-  for (float bad : {INFINITY, -INFINITY, NAN})
-    check({.m = 1, .n = 50, .k = 130, .dtype = DType::I4, .block = 32, .bad = bad});
+  for (int64_t digits : {2, 3})
+    for (int64_t m : {1, 5}) {
+      for (float size : {0.f, 1e-42f, 1e-33f, 1e-20f, 1e20f, 1e33f})
+        check({.m = m, .n = 50, .k = 130, .dtype = DType::I4, .block = 32, .a_digits = digits, .size = size});
+      for (float bad : {INFINITY, -INFINITY, NAN})
+        for (Zero zero : {kNone, kFraction})
+          for (DType t : {DType::I4, DType::I8})
+            check({.m = m, .n = 50, .k = 130, .dtype = t, .block = 32, .zero = zero, .a_digits = digits, .bad = bad});
+    }
 }
 
 TEST(GemmNarrow, ZeroPointsPerColumnAndMatrix) {
-  for (DType t : {DType::I8, DType::U8, DType::I4, DType::U4})
+  for (DType t : kIntegers)
     for (Zero zero : {kOne, kInteger, kFraction})
       for (bool scale_of_all : {false, true})
         for (int64_t m : {1, 20})

@@ -48,7 +48,8 @@ class Torch2ONNXConfig:
     dynamic_axes     {"input": {0: "batch_size"}} or {"input": [0]}: dims that are free in the written model
     weight_type      s8 or u8; None: as the model has them
     per_channel      None: as the model has them; True, False: quantized anew, with a scale for each channel or not
-    recipe           of biases: int32_bias, fp32_bias, fp32_bias_qdq (fp32, and the result of the product quantized)
+    recipe           of biases: int32_bias, fp32_bias, fp32_bias_qdq (fp32, and the result of the product quantized);
+                     None: int32, or fp32 where the rounding of biases is found to change the model
     keep_reduce_range
                      dynamic activations in 7 bits where PyTorch's x86 kernels have them, with QuantizeLinear; else in 8
                      bits with DynamicQuantizeLinear
@@ -65,7 +66,7 @@ class Torch2ONNXConfig:
     dynamic_axes: Mapping[str, Mapping[int, str] | Sequence[int]] | None = None
     weight_type: str | None = None
     per_channel: bool | None = None
-    recipe: str = "int32_bias"
+    recipe: str | None = None
     keep_reduce_range: bool = False
     external_data: bool = False
     verify: bool = True
@@ -77,7 +78,8 @@ class Torch2ONNXConfig:
         self.quant_format = FORMATS[_choice("quant_format", self.quant_format, list(FORMATS))]
         if self.weight_type is not None:
             self.weight_type = WEIGHT_TYPES[_choice("weight_type", self.weight_type, list(WEIGHT_TYPES))]
-        self.recipe = _choice("recipe", self.recipe, list(RECIPES))
+        if self.recipe is not None:
+            self.recipe = _choice("recipe", self.recipe, list(RECIPES))
         if isinstance(self.opset_version, bool) or not isinstance(self.opset_version, int):
             raise InvalidInputError(f"opset_version: {self.opset_version!r} is no integer")
         if not OLDEST_OPSET <= self.opset_version <= NEWEST_OPSET:
@@ -120,4 +122,4 @@ class Torch2ONNXConfig:
 
     @property
     def bias(self) -> Bias:
-        return RECIPES[self.recipe]
+        return RECIPES[self.recipe] if self.recipe is not None else "int32"

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from ingot.errors import InvalidInputError, IoError
+from ingot.errors import InternalError, InvalidInputError, IoError
 from ingot.exporter import verify
 from ingot.exporter.capture import Call, Captured, DynamicAxes, call_of, capture
-from ingot.exporter.config import Torch2ONNXConfig
+from ingot.exporter.config import Bias, Torch2ONNXConfig
 from ingot.exporter.granularity import with_granularity
 from ingot.exporter.naming import rename
 from ingot.exporter.report import ExportReport, Operation
@@ -108,6 +108,10 @@ def _export(model: Model, target: Path, config: Torch2ONNXConfig) -> ExportRepor
             dynamic_axes=axes,
             keep_reduce_range=config.keep_reduce_range,
         )
+    if config.dtype == "int8" and not _is_quantized(captured):
+        raise InvalidInputError(
+            "nothing in the model is quantized to 8 bits", "quantize it first; one with fp16 weights has dtype='fp16'"
+        )
     constants = constants_of(captured)
     if config.per_channel is not None and config.dtype == "int8":
         constants = with_granularity(captured.program, constants, config.per_channel)
@@ -120,13 +124,15 @@ def _export(model: Model, target: Path, config: Torch2ONNXConfig) -> ExportRepor
             translate(captured.program.graph, constants, interface=interface).write(traced / "model.onnx")
         with _timed(report, "finish"):
             if config.dtype == "int8":
-                _finish_integers(traced / "model.onnx", written, config, report)
+                _finish_integers(traced / "model.onnx", written, config, report, config.bias)
             else:
                 _finish_floats(traced / "model.onnx", written, config, report, _is_quantized(captured))
-        shutil.rmtree(traced)
         if config.verify:
             with _timed(report, "verify"):
                 _verify(model, captured, constants, written, report)
+                if report.quant_format and config.per_channel is None:  # else the weights are others
+                    _check_steps(model, captured, constants, (traced / "model.onnx", written), config, report)
+        shutil.rmtree(traced)
         report.bytes = sum(file.stat().st_size for file in folder.iterdir())
         _put_in_place(folder, target)
     return report
@@ -173,13 +179,46 @@ def constants_of(captured: Captured) -> dict[str, Tensor]:
     return {placeholder: held[name].detach() for placeholder, name in names.items()}
 
 
-def _finish_integers(traced: Path, written: Path, config: Torch2ONNXConfig, report: ExportReport) -> None:
+def _check_steps(
+    model: Model,
+    captured: Captured,
+    constants: dict[str, Tensor],
+    files: tuple[Path, Path],
+    config: Torch2ONNXConfig,
+    report: ExportReport,
+) -> None:
+    """Biases rounded to int32 move values across the border between two integers now and then. Models that make much
+    of that (of few steps, say, as after a short training) get fp32 biases, unless these were asked for."""
+    wrong = verify.far_apart(report.differences, "Ingot and exact arithmetic")
+    if wrong is not None and config.recipe is None:
+        rounded = f"biases are fp32: rounded to int32 they put '{wrong.output}' {wrong.steps:.1f} steps away"
+        for known in (report.quantized, report.unquantized, report.differences, report.notes):
+            known.clear()
+        _finish_integers(*files, config, report, "fp32")
+        _verify(model, captured, constants, files[1], report)
+        report.notes.append(rounded)
+        wrong = verify.far_apart(report.differences, "Ingot and exact arithmetic")
+    if wrong is not None and config.bias != "fp32_trailing":  # which rounds more than PyTorch does
+        raise InternalError(
+            f"the written model is not the given one: '{wrong.output}' is {wrong.steps:.1f} steps from its exact "
+            f"arithmetic, {wrong.share:.0%} of the values by more than one",
+            "recipe='fp32_bias' does not round biases; verify=False writes the file as it is",
+        )
+    theirs = verify.far_apart(report.differences, "onnxruntime and exact arithmetic")
+    if theirs is not None:
+        report.notes.append(
+            f"onnxruntime computes the file in another way: '{theirs.output}' is {theirs.steps:.1f} steps away; "
+            "it rounds fp32 biases to int32"
+        )
+
+
+def _finish_integers(traced: Path, written: Path, config: Torch2ONNXConfig, report: ExportReport, bias: Bias) -> None:
     found = finish_export(
         traced,
         written,
         quant_format="qdq" if config.quant_format == "QDQ" else "qlinear",
         opset=config.opset_version,
-        bias=config.bias,
+        bias=bias,
         weight=config.weights,
         external_data=config.external_data,
     ).data
@@ -228,6 +267,11 @@ def _verify(
     except verify.NotThereError as reason:
         report.notes.append(f"onnxruntime cannot run the file: {reason}")
     args, kwargs = call.arguments(call.tensors)
+    training = any(part.training for part in model.module.modules())  # then eager is another computation
+    if report.dtype == "fp32" and not training and not _is_quantized(captured):
+        eager = verify.run_torch(model.module, *args, **kwargs)
+        report.differences += verify.differences("Ingot and PyTorch", names, ours, eager, steps)
+        report.notes += verify.notes_on_eager(eager, exact, names)
     if report.quant_format:
         try:
             eager = verify.run_torch(model.module, *args, **kwargs)

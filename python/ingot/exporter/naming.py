@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ingot.torch.translate.mutation import Aliases
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -60,10 +62,16 @@ def rename(captured: Captured, constants: Mapping[str, Tensor]) -> dict[str, Ten
 
 
 def _outputs(graph: torch.fx.Graph, names: Iterable[str]) -> dict[torch.fx.Node, str]:
-    """Nodes whose value is an output, and one only."""
+    """Nodes whose value is an output, and one only, and not written into later: then it has another value."""
     leaves = [_maker(leaf) for leaf in graph.output_node().args[0]]
     pairs = list(zip(leaves, names, strict=True))
-    return {leaf: name for leaf, name in pairs if leaf.op == "call_function" and leaves.count(leaf) == 1}
+    aliases = Aliases(graph)
+    written = {aliases.base(n.args[0]) for n in graph.nodes if n.op == "call_function" and aliases.is_mutation(n)}
+    return {
+        leaf: name
+        for leaf, name in pairs
+        if leaf.op == "call_function" and leaves.count(leaf) == 1 and aliases.base(leaf) not in written
+    }
 
 
 def _maker(node: torch.fx.Node) -> torch.fx.Node:

@@ -24,6 +24,7 @@ class Difference:
     steps: float
     absolute: float
     step: float
+    share: float = 0.0  # of the values that are more than one step apart
 
 
 @dataclass
@@ -60,7 +61,8 @@ class ExportReport:
             lines.append(f"not quantized: {len(self.unquantized) or 'nothing'}")
             lines += [f"  {o.op} '{o.name}': {o.reason}" for o in self.unquantized]
         for d in self.differences:
-            lines.append(f"'{d.output}', {d.between}: {d.steps:.2f} steps ({d.absolute:.3g})")
+            apart = f", {d.share:.1%} of the values by more than one step" if d.share else ""
+            lines.append(f"'{d.output}', {d.between}: {d.steps:.2f} steps ({d.absolute:.3g}){apart}")
         lines += [f"note: {note}" for note in self.notes]
         lines.append("seconds: " + ", ".join(f"{name} {value:.2f}" for name, value in self.seconds.items()))
         return "\n".join(lines)

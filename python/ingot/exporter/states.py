@@ -1,8 +1,9 @@
-"""A quantized module from its state_dict and the float module it was made from (eager quantization)."""
+"""A quantized module from its state_dict and the float module it was made from (eager quantization, and FX)."""
 
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 import torch.ao.quantization as tq
 from torch import Tensor, nn
 
-from ingot.errors import InvalidInputError
+from ingot.errors import InvalidInputError, first_line
 
 RECURRENT = (nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 NORMALIZATIONS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -53,6 +54,10 @@ def _checked_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
 def rebuild(float_module: nn.Module, state: Mapping[str, Any]) -> nn.Module:
     _checked_state(state)
     work = copy.deepcopy(float_module).eval()
+    if any(re.search(r"_(scale|zero_point)_\d+$", key) for key in state):
+        result = _traced(work)
+        _load(result, state)
+        return result
     modules = dict(work.named_modules())
     quantized = _quantized_modules(state, modules)
     dynamic = {path for path in quantized if _is_dynamic(path, state)}
@@ -66,6 +71,21 @@ def rebuild(float_module: nn.Module, state: Mapping[str, Any]) -> nn.Module:
     result = _with_quantized_classes(work, static, dynamic, state)
     _load(result, state)
     return result
+
+
+def _traced(work: nn.Module) -> nn.Module:
+    """What FX makes of the module; scales of its inputs are buffers under names of nodes."""
+    from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
+
+    engine = torch.backends.quantized.engine if torch.backends.quantized.engine != "none" else "x86"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return convert_fx(prepare_fx(work, tq.get_default_qconfig_mapping(engine), example_inputs=()))
+        except Exception as error:
+            raise InvalidInputError(
+                f"the state is of a model that FX traced; {type(work).__name__} cannot be traced: {first_line(error)}"
+            ) from error
 
 
 def _with_quantized_classes(

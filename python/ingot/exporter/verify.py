@@ -38,6 +38,39 @@ MOVES = {
 }
 
 
+ROUNDING = 0.01  # of a step: float arithmetic in another order
+# Of a quantized file that says what the model says: a value between two integers may be rounded to the other one, here
+# and there, and what follows carries it on. Many values far away are another model.
+MOST_STEPS, MOST_VALUES = 2.0, 0.01
+
+
+def far_apart(differences: Sequence[Difference], between: str) -> Difference | None:
+    """An output that differs by more than rounding explains."""
+    return next(
+        (d for d in differences if d.between == between and d.steps > MOST_STEPS and d.share > MOST_VALUES), None
+    )
+
+
+MOST_APART = 1e-3  # beside the largest value: what float arithmetic in another order may make of it
+
+
+def notes_on_eager(eager: Arrays, traced: Arrays, names: Sequence[str]) -> list[str]:
+    """Outputs in which the traced program is another than the module that runs in eager: fast paths, as that of
+    nn.TransformerEncoder, which zeroes padded rows, and code that asks whether it is traced."""
+    notes = []
+    for name, a, b in zip(names, eager, traced, strict=True):
+        if a.shape != b.shape or a.dtype.kind not in "fc" or not a.size:
+            continue
+        apart = np.abs(a.astype(np.float64) - b.astype(np.float64))
+        share = float((apart > MOST_APART * max(float(np.abs(a).max()), 1e-6)).mean())
+        if share:
+            notes.append(
+                f"PyTorch itself computes '{name}' in another way when it does not trace: {share:.1%} of the values "
+                f"differ, by up to {float(np.nanmax(apart)):.3g}; the file does what was traced"
+            )
+    return notes
+
+
 class NotThereError(Exception):
     """An engine lacks something that the model is right to use."""
 
@@ -83,7 +116,10 @@ def run_onnxruntime(path: str, inputs: Mapping[str, Tensor]) -> tuple[Arrays, st
     except Exception as error:
         raise InternalError(f"the written model does not load in onnxruntime: {error}") from error
     given = {port.name: array_of(inputs[port.name]) for port in opened.get_inputs()}
-    return list(opened.run(None, given)), note
+    try:
+        return list(opened.run(None, given)), note
+    except Exception as error:  # what its kernels refuse they say when they run
+        raise NotThereError(str(error).split(" : ", 3)[-1].strip()) from error
 
 
 def run_torch(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Arrays:
@@ -142,5 +178,6 @@ def differences(
             apart = np.abs(a.astype(np.float64) - b.astype(np.float64))
             apart[(a == b) | (np.isnan(a.astype(np.float64)) & np.isnan(b.astype(np.float64)))] = 0.0
             largest = float(apart.max()) if apart.size else 0.0
-            result.append(Difference(name, between, largest / step, largest, step))
+            share = float((apart > (1 + ROUNDING) * step).mean()) if apart.size else 0.0
+            result.append(Difference(name, between, largest / step, largest, step, share))
     return result

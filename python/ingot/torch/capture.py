@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import enum
 import os
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ingot.errors import UnsupportedError
 from ingot.torch.compiled import is_dynamic
 from ingot.torch.lowering import lower
-from ingot.torch.tree import Builder, Flattener, Spec
+from ingot.torch.reads import put_back
+from ingot.torch.tree import Builder, Flattener, Spec, literal_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from ingot.torch.options import Options
+    from ingot.torch.reads import Reads
 
 
 class FlatModule(torch.nn.Module):  # type: ignore[misc]
@@ -34,10 +39,12 @@ class FlatModule(torch.nn.Module):  # type: ignore[misc]
         spec: Spec,
         literals: Sequence[Any],
         numbers: Sequence[int],
+        reads: Reads,
     ) -> None:
         super().__init__()
-        self.module, self.call = private_copy(module, forward)
+        self.module, self.call = private_copy(module, forward, [*reads.tensors, *reads.shared])
         self.spec, self.literals, self.numbers = spec, list(literals), list(numbers)
+        self.known = {id(v) for v in (*reads.given, *reads.shared)}
         self.result_spec: Spec = None
         self.result_literals: list[Any] = []
         self.changed: list[tuple[int, Spec]] = []  # containers of the caller that get other contents
@@ -56,6 +63,7 @@ class FlatModule(torch.nn.Module):  # type: ignore[misc]
         check_attributes(self.module, attributes)
         out = Flattener(containers)
         self.result_spec = out.flatten(result)
+        check_opaque(out.opaque, self.known)
         self.changed = []
         for i, container in enumerate(containers):
             if contents_of(container, containers) != before[i]:
@@ -66,23 +74,67 @@ class FlatModule(torch.nn.Module):  # type: ignore[misc]
 
 # What nn.RNNBase keeps of its parameters, and renews when they are others: while they are fake, too.
 CACHES = {"_flat_weights", "_flat_weight_refs"}
+# Results that hold nothing that could change.
+CONSTANTS = (
+    type,
+    enum.Enum,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.ModuleType,
+    types.EllipsisType,
+    range,
+)
 
 
 class AssignsAttributesError(UnsupportedError):
     """A forward that cannot be captured for any arguments."""
 
 
-def private_copy(module: torch.nn.Module, forward: Callable[..., Any]) -> tuple[torch.nn.Module, Callable[..., Any]]:
-    """The module with the same parameters and buffers but its own everything else: capturing puts fake tensors into it,
-    which other threads that run the module must not see."""
+@contextlib.contextmanager
+def without_side_effects(reads: Reads) -> Iterator[None]:
+    """What a forward writes to lists, dicts, globals and the like would be written only while it is captured, and would
+    hold fake tensors."""
+    watch, before = reads.watch(), reads.contents()
+    try:
+        yield
+    finally:
+        changed = not watch.same()
+        if changed:
+            put_back(before)
+    if changed:
+        raise AssignsAttributesError("forward changes a list, a dict, an object or a global that it reads")
+
+
+def check_types(tensors: Sequence[torch.Tensor]) -> None:
+    """Results of tensors of a class of the user's are of that class, which a graph cannot give."""
+    for tensor in tensors:
+        kind = type(tensor)
+        if kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or is_traceable_wrapper_subclass(tensor):
+            continue
+        if kind.__torch_function__ is not torch._C._disabled_torch_function_impl:
+            raise UnsupportedError(f"a tensor is a {kind.__name__}, and so would be what is computed from it")
+
+
+def private_copy(
+    module: torch.nn.Module, forward: Callable[..., Any], shared_objects: Sequence[Any]
+) -> tuple[torch.nn.Module, Callable[..., Any]]:
+    """The module's parts with the same parameters, buffers and other objects: capturing puts fake tensors into the
+    parts, which other threads that run the module must not see."""
     if "forward" in vars(module):  # a function of whoever put it there
         return module, forward
-    shared = {id(t): t for t in (*module.parameters(), *module.buffers())}
+    shared = {id(t): t for t in (*module.parameters(), *module.buffers(), *shared_objects)}
     try:
         copied = copy.deepcopy(module, shared)
     except Exception:
         return module, forward
     return copied, copied.forward
+
+
+def check_opaque(results: Sequence[Any], known: Collection[int]) -> None:
+    """Objects that a forward makes anew may hold tensors where nobody sees them."""
+    for value in results:
+        if id(value) not in known and not isinstance(value, CONSTANTS):
+            raise UnsupportedError(f"forward gives a {type(value).__name__}, which may hold tensors")
 
 
 def attributes_of(module: torch.nn.Module) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
@@ -120,13 +172,15 @@ class Capture:
         dynamic_dims: Sequence[set[int]],
         dynamic_numbers: Sequence[int],
         options: Options,
+        reads: Reads,
     ) -> None:
         spec, leaves, literals = flat
+        check_types([*leaves, *module.parameters(), *module.buffers(), *reads.tensors])
         self.numbers = list(dynamic_numbers)
         self.dims = [set(d) for d in dynamic_dims]
         self.shapes = [tuple(leaf.shape) for leaf in leaves]
         self.literals = list(literals)
-        self.flat = FlatModule(module, forward, spec, literals, self.numbers)
+        self.flat = FlatModule(module, forward, spec, literals, self.numbers, reads)
         inputs = [*leaves, *self.carriers(literals)]
         dims = [*self.dims, *({0} for _ in self.numbers)]
         environment = ShapeEnv(duck_shape=False)
@@ -135,7 +189,7 @@ class Capture:
         own = sum(1 for _ in self.flat.named_parameters(remove_duplicate=False)) + sum(
             1 for _ in self.flat.named_buffers(remove_duplicate=False)
         )
-        with tracing(TracingContext(mode)), as_if_compiling(), numbers_as_they_are():
+        with without_side_effects(reads), tracing(TracingContext(mode)), as_if_compiling(), numbers_as_they_are():
             run, graphs = lower(self.flat, fakes, options, first_weights=own)
             self.run, self.graphs = run, graphs
             self._guards = environment.produce_guards_expression(fakes)
@@ -154,7 +208,7 @@ class Capture:
             if i in self.free_numbers:
                 if type(now) is not int or now < 0:
                     return False
-            elif type(now) is not type(then) or (now != then and not (now != now and then != then)):
+            elif literal_key(now) != literal_key(then):
                 return False
         for leaf, shape, free in zip(leaves, self.shapes, self.dims, strict=True):
             if any(size != shape[d] and d not in free for d, size in enumerate(leaf.shape)):

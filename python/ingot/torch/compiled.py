@@ -50,10 +50,13 @@ class Binding:
     ):
         self.watch, self.shapes, self.run = watch, shapes, run
         self.sessions: dict[str, Session] = {}
+        self.borrowed: list[Session] = []  # made of equal weights that lie elsewhere
         self.alive: list[torch.Tensor] = []  # the memory of watched weights must not be given to others
 
     def fits(self, args: list[Any]) -> bool:
         if self.watch is not None and not self.watch.same(args):
+            return False
+        if self.borrowed and not all(session.is_sound() for session in self.borrowed):
             return False
         return self.shapes is None or self.shapes == shapes_of(args)
 
@@ -148,10 +151,11 @@ class CompiledGraph:
             self._bindings.clear()
 
     def _make_binding(self, args: list[Any]) -> Binding:
-        # Tensors made under inference_mode do not count writes: they are inputs.
-        self.weights = [i for i in self.weights if is_watchable(args[i])]
+        contents = self.options.weight_check == "contents"
+        self.weights = [i for i in self.weights if is_watchable(args[i], contents)]
         constant = set(self.weights)
-        watch = WeightWatch(args, self.weights) if self.weights else None
+        held = list({id(t): t for block in self.partition.blocks for t in block.attributes.values()}.values())
+        watch = WeightWatch(args, self.weights, held, contents) if self.weights or held else None
         fixed = self.options.dynamic is False and self.dynamic
         blocks: dict[str, Session | Callable[..., Any]] = {}
         for block in self.partition.blocks:
@@ -160,6 +164,7 @@ class CompiledGraph:
         binding = Binding(watch, shapes_of(args) if fixed else None, self._runner(blocks))
         binding.sessions = {name: s for name, s in blocks.items() if isinstance(s, Session)}
         binding.alive = [args[i].detach() for i in self.weights]
+        binding.borrowed = [s for s in binding.sessions.values() if not s.lies_in([*binding.alive, *held])]
         self._count_weights(binding)
         return binding
 
@@ -199,7 +204,7 @@ class CompiledGraph:
         (output,) = self.module.graph.find_nodes(op="output")
         if not isinstance(session, Session) or list(output.args[0]) != block.outputs:
             return None
-        if any(node.op != "placeholder" for node in block.inputs):
+        if block.orders or any(node.op != "placeholder" for node in block.inputs):
             return None
         found = session.translation
         if any(i.symbolic for i in found.inputs) or any(o.symbolic for o in found.outputs):
@@ -225,8 +230,9 @@ def fixed_shapes(compiled: CompiledGraph, block: Block, args: Sequence[Any]) -> 
     return out
 
 
-def is_watchable(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and not value.is_inference()
+def is_watchable(value: Any, contents: bool) -> bool:
+    """Tensors made under inference_mode do not count writes: they are inputs unless contents are looked at."""
+    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and (contents or not value.is_inference())
 
 
 def is_dynamic(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import threading
 from collections import OrderedDict
@@ -9,18 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ingot._ingot import ObjectWatch
+from ingot._ingot import WeightWatch
 from ingot.errors import InvalidInputError
 from ingot.torch.capture import AssignsAttributesError, Capture
 from ingot.torch.intercept import name_arguments, show
 from ingot.torch.options import Options, read_options
+from ingot.torch.reads import Reads
 from ingot.torch.report import whole_fallback
-from ingot.torch.tree import Flattener
+from ingot.torch.tree import Flattener, literal_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from ingot._ingot import ObjectWatch
+
 MAX_REMEMBERED_SHAPES = 4096
+MAX_OPAQUE = 64
 
 
 class Family:
@@ -61,7 +66,10 @@ class State:
         self.families: dict[Hashable, Family] = {}
         self.remembered: dict[Hashable, Callable[..., Any]] = {}
         self.captures: OrderedDict[int, tuple[Hashable, Capture]] = OrderedDict()  # used last at the end
+        self.reads: Reads | None = None
         self.watch: ObjectWatch | None = None
+        self.arrays: WeightWatch | None = None
+        self.opaque: list[Any] = []  # arguments that captures were made with and that are compared by identity
         self.only_eager = False
         self.set_up = False  # a call ran in eager because it assigned attributes
         self.override: Callable[..., Any] | None = None
@@ -84,23 +92,21 @@ class State:
         flat = Flattener()
         spec = flat.flatten((args, tuple(kwargs.items())))
         leaves, literals = flat.leaves, flat.literals
-        if self.watch is None or not self.watch.same():
+        if self.watch is None or not self.watch.same() or (self.arrays is not None and not self.arrays.same([])):
             self._forget()
         family = (spec, *map(leaf_key, leaves), aliases(leaves), self._mode())
-        key: Any = (family, *[leaf.shape for leaf in leaves], *literals)
-        try:
-            run = self.remembered.get(key)
-        except TypeError:  # a literal that cannot be hashed, such as a slice
-            run, key = None, None
+        key = (family, *[leaf.shape for leaf in leaves], *map(literal_key, literals))
+        run = self.remembered.get(key)
         if run is None:
             return self._find(family, key, spec, flat, args, kwargs)
         if id(run) in self.captures:
             self.captures.move_to_end(id(run))
         return run(flat, args, kwargs)
 
-    def _find(self, family_key: Hashable, key: Any, spec: Any, flat: Flattener, args: Any, kwargs: Any) -> Any:
+    def _find(self, family_key: Hashable, key: Hashable, spec: Any, flat: Flattener, args: Any, kwargs: Any) -> Any:
         leaves, literals = flat.leaves, flat.literals
         with self.lock:
+            self._look_at(flat.opaque)
             capture = next(
                 (c for f, c in reversed(self.captures.values()) if f == family_key and c.accepts(leaves, literals)),
                 None,
@@ -132,12 +138,29 @@ class State:
             return failure
         return None
 
+    def _look_at(self, opaque: list[Any]) -> None:
+        """What the code reads of such arguments is watched, too."""
+        new = [v for v in opaque if not any(v is known for known in self.opaque)]
+        if not new:
+            return
+        if len(self.opaque) > MAX_OPAQUE:
+            self.opaque = []
+            self._forget()
+        self.opaque += new
+        self._look()
+
+    def _look(self) -> None:
+        self.reads = Reads(self.module, self.original, self.opaque)
+        self.watch = self.reads.watch()
+        self.arrays = WeightWatch([], [], self.reads.arrays, True) if self.reads.arrays else None
+
     def _capture(self, family_key: Hashable, spec: Any, leaves: list[torch.Tensor], literals: list[Any]) -> Capture:
         dynamic = self.options.dynamic
         family = self.families.setdefault(family_key, Family(leaves, literals))
         family.observe(leaves, literals, dynamic)
         numbers = sorted(i for i in family.numbers if type(literals[i]) is int and literals[i] > 1)
         grad = torch.is_grad_enabled()
+        assert self.reads is not None
         with torch.inference_mode(False), torch.set_grad_enabled(grad):
             made = Capture(
                 self.module,
@@ -146,6 +169,7 @@ class State:
                 family.dims_for(leaves, dynamic),
                 numbers,
                 self.options,
+                self.reads,
             )
         self.captures[id(made)] = (family_key, made)
         while len(self.captures) > max(self.options.cache_size, 1):
@@ -153,9 +177,7 @@ class State:
             self.remembered = {k: run for k, run in self.remembered.items() if run is not gone}
         return made
 
-    def _remember(self, key: Any, run: Callable[..., Any]) -> None:
-        if key is None:
-            return
+    def _remember(self, key: Hashable, run: Callable[..., Any]) -> None:
         if len(self.remembered) >= MAX_REMEMBERED_SHAPES:
             self.remembered = {}
         self.remembered[key] = run
@@ -170,12 +192,12 @@ class State:
         return grad and tuple([p.requires_grad for p in self.module.parameters()]), cast
 
     def _forget(self) -> None:
-        """The module was changed: other parameters, submodules, flags or attributes."""
+        """The module was changed, or what else its forward reads."""
         with self.lock:
             self.captures.clear()
             self.remembered = {}
             self.families = {}
-            self.watch = watch_module(self.module)
+            self._look()
 
 
 def leaf_key(leaf: torch.Tensor) -> Hashable:
@@ -189,31 +211,28 @@ def leaf_key(leaf: torch.Tensor) -> Hashable:
 
 
 def aliases(leaves: list[torch.Tensor]) -> Hashable:
-    """Which leaves share memory: graphs are captured with that in mind."""
+    """Which leaves share a storage, and how they lie in it: graphs are captured with that in mind."""
     if len(leaves) < 2:
         return ()
-    places: dict[int, int] = {}
-    shared = [
-        places.setdefault(leaf.data_ptr() or -i - 1, i) for i, leaf in enumerate(leaves) if leaf.layout is torch.strided
-    ]
-    return tuple(shared) if len(places) < len(shared) else ()
+    storages: dict[int, int] = {}
+    shared = [storages.setdefault(storage_address(leaf) or -i - 1, i) for i, leaf in enumerate(leaves)]
+    if len(storages) == len(shared):
+        return ()
+    alone = {s for s, n in collections.Counter(shared).items() if n == 1}
+    return tuple(
+        [
+            None if s in alone else (s, t.storage_offset(), t.shape, t.stride())
+            for s, t in zip(shared, leaves, strict=True)
+        ]
+    )
 
 
-SIMPLE = (bool, int, float, str, type(None), tuple, torch.dtype, torch.Tensor)
-
-
-def watch_module(module: torch.nn.Module) -> ObjectWatch:
-    """All that a captured graph takes for granted: parameters, buffers, submodules, modes and plain attributes."""
-    slots: list[tuple[dict[str, Any], str]] = []
-    sizes: list[dict[Any, Any]] = []
-    for part in module.modules():
-        for table in (part._parameters, part._buffers, part._modules):
-            slots += [(table, name) for name in table]
-            sizes.append(table)
-        attributes = vars(part)
-        slots += [(attributes, name) for name, value in attributes.items() if isinstance(value, SIMPLE)]
-        sizes += [part._forward_hooks, part._forward_pre_hooks]
-    return ObjectWatch(slots, sizes)
+def storage_address(leaf: torch.Tensor) -> int:
+    """0 if it has no address."""
+    if leaf.layout is not torch.strided or not leaf.numel():
+        return 0
+    address: int = leaf.data_ptr() - leaf.storage_offset() * leaf.itemsize
+    return address
 
 
 class IngotModule(torch.nn.Module):  # type: ignore[misc]

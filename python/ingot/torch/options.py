@@ -42,6 +42,7 @@ class Options:
     compiler_memory: int = 0
     cache_size: int = 3
     cache_dir: str = ""
+    weight_check: str = "contents"
     dynamic: bool | None = None
     precision: str = "fp32"
     strict: bool = False
@@ -147,6 +148,7 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "compiler_memory": count,
     "cache_size": count,
     "cache_dir": text,
+    "weight_check": one_of("contents", "version"),
     "dynamic": maybe_flag,
     "precision": precision,
     "strict": flag,

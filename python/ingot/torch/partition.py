@@ -39,6 +39,7 @@ class Block:
     graph: Graph
     inputs: list[Node]  # nodes of the whole graph, one per placeholder of `graph`
     outputs: list[Node]  # nodes of the whole graph
+    orders: dict[Node, list[int]]  # of outputs whose dims lie in memory in another order than their own
     weights: dict[str, int] = field(default_factory=dict)  # placeholder of `graph` -> argument of the whole graph
     attributes: dict[str, torch.Tensor] = field(
         default_factory=dict
@@ -194,8 +195,17 @@ class BlockBuilder:
         for node in self.nodes:
             self.copy(node)
         outputs = [n for n in self.nodes if not all(u in self.inside or self.is_own_size(u) for u in n.users)]
-        self.graph.output(tuple(self.copies[node] for node in outputs))
-        return Block(self.name, self.graph, self.inputs, outputs)
+        orders = {node: order for node in outputs if (order := memory_order(node))}
+        self.graph.output(tuple(self.in_memory_order(node, orders.get(node)) for node in outputs))
+        return Block(self.name, self.graph, self.inputs, outputs, orders)
+
+    def in_memory_order(self, node: Node, order: list[int] | None) -> Node:
+        """Blocks give dense tensors: with its dims in this order, the result lies in memory as PyTorch's does."""
+        if order is None:
+            return self.copies[node]
+        permuted = self.graph.call_function(aten.permute.default, (self.copies[node], order))
+        permuted.meta = {"val": node.meta["val"].permute(order)}
+        return permuted
 
     def is_own(self, node: Node) -> bool:
         """In the block, or a size that depends on what is in it and so has to be made there."""
@@ -229,16 +239,12 @@ class BlockBuilder:
 
 def memory_order(node: Node) -> list[int]:
     """The dims of a result in the order of its memory, as PyTorch would have it; [] if that is their own order."""
-    value = node.meta["val"]
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return []
     strides = [s.node.hint if isinstance(s, torch.SymInt) else s for s in value.stride()]
     order = sorted(range(len(strides)), key=lambda d: (-strides[d], d))
     return [] if order == sorted(order) else order
-
-
-def laid_out(x: torch.Tensor, order: list[int]) -> torch.Tensor:
-    """x with its dims in memory in this order: views that PyTorch makes of it count on that."""
-    back = sorted(range(len(order)), key=lambda i: order[i])
-    return x.permute(order).contiguous().permute(back)
 
 
 def calling_graph(graph: Graph, blocks: Mapping[int, Block], levels: Mapping[Node, int]) -> Graph:
@@ -272,8 +278,9 @@ def calling_graph(graph: Graph, blocks: Mapping[int, Block], levels: Mapping[Nod
         called = out.call_module(block.name, tuple(copies[n] for n in block.inputs))
         for i, node in enumerate(block.outputs):
             result = out.call_function(operator.getitem, (called, i))
-            order = memory_order(node) if any(levels[u] % 2 == 1 for u in node.users if not is_size(u)) else []
-            copies[node] = out.call_function(laid_out, (result, order)) if order else result
+            order = block.orders.get(node, [])
+            back = sorted(range(len(order)), key=lambda d: order[d])
+            copies[node] = out.call_function(aten.permute.default, (result, back)) if order else result
         for node in after:
             if all(a in copies for a in node.all_input_nodes):
                 copy(node)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ingot
+from ingot._ingot import WeightWatch
 from ingot.torch.elsewhere import compile_elsewhere
 from ingot.torch.keys import session_key
 from ingot.torch.options import PRECISIONS
@@ -32,6 +33,16 @@ class Session:
     call: Callable[..., list[Any]]  # all placeholders of the block's graph in, its outputs out
     translation: Translation
     given: list[tuple[int, int]] = field(default_factory=list)  # where its weights begin and end in memory
+    watch: WeightWatch | None = None  # of its weights, which kernels may read in place; a library has its own
+
+    def is_sound(self) -> bool:
+        """False once somebody wrote to the weights it was made of."""
+        return self.watch is None or self.watch.same([])
+
+    def lies_in(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """True if its weights are these very tensors."""
+        places = {t.data_ptr() for t in tensors}
+        return self.watch is None or all(begin in places for begin, _ in self.given)
 
     def weight_memory(self) -> WeightMemory:
         """How the session keeps its weights. It is made now if it never ran."""
@@ -122,7 +133,7 @@ def session_for(
     """A session of the graph with these constants: from memory, or made. shapes fixes sizes that are symbolic."""
     key = session_key(graph, constants, options, extra=repr(sorted((shapes or {}).items())))
     found = memory.get(key)
-    if found is None:
+    if found is None or not found.is_sound():
         found = make_session(key, graph, constants, options, shapes or {})
         memory.put(found, options.cache_size)
     return found
@@ -136,6 +147,9 @@ def make_session(
     shapes: Mapping[str, Sequence[int]],
 ) -> Session:
     name = "-".join(filter(None, (options.tag, key)))
+    tensors, contents = list(constants.values()), options.weight_check == "contents"
+    # Before anybody reads them.
+    watch = None if options.elsewhere else WeightWatch([], [], tensors, contents)
     translation = translate(graph, constants, name=name)
     if options.dump_onnx:
         folder = Path(options.dump_onnx)
@@ -158,5 +172,5 @@ def make_session(
             model = model.autocast(PRECISIONS[options.precision])
         if options.cache_dir:
             model.use_cache(options.cache_dir)
-    given = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in constants.values() if t.is_contiguous()]
-    return Session(key, model, translation.bind(model), translation, given)
+    given = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.is_contiguous()]
+    return Session(key, model, translation.bind(model), translation, given, watch)

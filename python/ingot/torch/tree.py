@@ -50,15 +50,31 @@ class Same:
         return id(self.value)
 
 
+def literal_key(value: Any) -> Any:
+    """Equal for values that no program can tell apart: True is not 1, 1 not 1.0, 0.0 not -0.0, and NaN is NaN."""
+    kind = type(value)
+    if kind is str:
+        return value
+    if kind is float:
+        return (kind, value.hex())
+    return (kind, repr(value)) if kind in (complex, slice) else (kind, value)
+
+
+def is_structure_sequence(kind: type) -> bool:
+    """The tuples of C code: torch.return_types.max and such."""
+    return issubclass(kind, tuple) and hasattr(kind, "n_sequence_fields")
+
+
 class Flattener:
     """Takes a structure apart. known: containers that are referred to instead of being taken apart."""
 
-    __slots__ = ("containers", "known", "leaves", "literals")
+    __slots__ = ("containers", "known", "leaves", "literals", "opaque")
 
     def __init__(self, known: list[Any] | None = None) -> None:
         self.leaves: list[Any] = []  # tensors, and symbolic numbers while capturing
         self.literals: list[Any] = []
         self.containers: list[Any] = []
+        self.opaque: list[Any] = []  # what is compared by identity
         self.known = {id(c): i for i, c in enumerate(known or ())}
 
     def flatten(self, value: Any, depth: int = 0) -> Spec:
@@ -80,6 +96,7 @@ class Flattener:
 
     def _container(self, value: Any, kind: type, depth: int) -> Spec:
         if depth > MAX_DEPTH or not is_container(value, kind):
+            self.opaque.append(value)
             return ("opaque", Same(value))
         if isinstance(value, tuple):
             return ("named", kind, *[self.flatten(v, depth + 1) for v in value])
@@ -92,14 +109,14 @@ class Flattener:
             return ("list", type(value), *[self.flatten(v, depth + 1) for v in value])
         name, items = ("dict", value) if isinstance(value, dict) else ("object", vars(value))
         children = [self.flatten(v, depth + 1) for v in items.values()]
-        return (name, type(value), tuple(items), *children)
+        return (name, type(value), tuple(items), tuple(map(literal_key, items)), *children)
 
 
 def is_container(value: Any, kind: type) -> bool:
     if isinstance(value, (list, dict)):
         return True
     if isinstance(value, tuple):
-        return hasattr(kind, "_fields")
+        return hasattr(kind, "_fields") or is_structure_sequence(kind)
     if isinstance(value, (torch.nn.Module, type)) or callable(value) or not hasattr(value, "__dict__"):
         return False
     return dataclasses.is_dataclass(kind) or holds_tensors(value)
@@ -138,7 +155,8 @@ class Builder:
         if kind == "opaque":
             return spec[1].value
         if kind == "named":
-            return spec[1](*[self.build(s) for s in spec[2:]])
+            items = [self.build(s) for s in spec[2:]]
+            return spec[1](items) if is_structure_sequence(spec[1]) else spec[1](*items)
         place = len(self.containers)
         self.containers.append(None)
         made = self._container(spec)
@@ -150,7 +168,7 @@ class Builder:
         if kind == "list":
             items = [self.build(s) for s in spec[2:]]
             return items if cls is list else cls(items)
-        values = dict(zip(spec[2], [self.build(s) for s in spec[3:]], strict=True))
+        values = dict(zip(spec[2], [self.build(s) for s in spec[4:]], strict=True))
         if kind == "dict":
             return make_dict(cls, values)
         made = cls.__new__(cls)
@@ -162,7 +180,7 @@ class Builder:
         if spec[0] == "list":
             container[:] = [self.build(s) for s in spec[2:]]
             return
-        values = dict(zip(spec[2], [self.build(s) for s in spec[3:]], strict=True))
+        values = dict(zip(spec[2], [self.build(s) for s in spec[4:]], strict=True))
         target = container if spec[0] == "dict" else vars(container)
         for key in [k for k in target if k not in values]:
             del target[key]

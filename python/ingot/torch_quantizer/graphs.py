@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ingot.errors import InvalidInputError, UnsupportedError, first_line
 from ingot.exporter.capture import call_of, checked_axes, dim_names, enlarged
+from ingot.torch.recurrent import WholeRecurrences
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,8 +108,15 @@ def _captured(model: nn.Module, form: CallForm, example: Arguments, asked: Dynam
     for name, tensor in zip(call.names, call.tensors, strict=True):
         if name in axes:
             shapes[larger[id(tensor)]] = dict.fromkeys(axes[name], Dim.AUTO)
-    program = _exported(model, pytree.tree_map(lambda leaf: larger.get(id(leaf), leaf), example), shapes)
-    dim_names(program, call, axes)
+    arguments = pytree.tree_map(lambda leaf: larger.get(id(leaf), leaf), example)
+    program = _exported(model, arguments, shapes)
+    try:
+        dim_names(program, call, axes)
+    except InvalidInputError:
+        # Recurrent layers, traced step by step, fix the number of steps; as a whole they stay fp32.
+        with WholeRecurrences():
+            program = _exported(model, arguments, shapes)
+        dim_names(program, call, axes)
     return program
 
 

@@ -95,7 +95,7 @@ ON_GIVEN_GRID: dict[str, Callable[..., Tensor]] = {
     "sigmoid": torch.sigmoid,
     "softmax": lambda x, dim: torch.softmax(x, dim),
     "prelu": F.prelu,
-    "leaky_relu": lambda x, slope, inplace: F.leaky_relu(x, slope),
+    "leaky_relu": lambda x, negative_slope, inplace=False: F.leaky_relu(x, negative_slope),
     "layer_norm": F.layer_norm,
     "group_norm": F.group_norm,
     "instance_norm": lambda x, weight, bias, eps: F.instance_norm(x, None, None, weight, bias, True, 0.0, eps),

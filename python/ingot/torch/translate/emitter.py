@@ -59,10 +59,11 @@ class Builder(Protocol):
 
 class Emitter:
     """Operands are Tensors, Scalars or Python numbers; results are Tensors. One FX node is translated at a time:
-    `node` is the one, and `out` what PyTorch says of its result (a FakeTensor, or a tuple of them)."""
+    `node` is the one, and `out` what PyTorch says of its result (a FakeTensor, or a tuple of them). checks_indices:
+    negative indices stop a run where they do in PyTorch."""
 
-    def __init__(self, builder: Builder) -> None:
-        self.builder = builder
+    def __init__(self, builder: Builder, checks_indices: bool = True) -> None:
+        self.builder, self.checks_indices = builder, checks_indices
         self.node: Any = None
         self.out: Any = None
         self.known_sizes: dict[Any, Callable[[], Tensor]] = {}

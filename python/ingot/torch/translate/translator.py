@@ -72,7 +72,7 @@ class Translator:
     ) -> None:
         self.interface = interface
         self.builder = builder
-        self.emitter = Emitter(builder)
+        self.emitter = Emitter(builder, checks_indices=interface is None)
         self.graph = graph
         self.constants = constants
         self.failed = failed

@@ -21,16 +21,26 @@ def index_tensor(e: Emitter, index: Tensor) -> Tensor:
     return index if index.dtype is torch.int32 else e.cast(index, torch.int64)
 
 
+def from_front(e: Emitter, index: Tensor) -> Tensor:
+    """Indices of which none may be negative, as most operators of PyTorch want; ONNX counts these from the back."""
+    index = index_tensor(e, index)
+    if not e.checks_indices:
+        return index
+    beyond = e.number(torch.iinfo(index.dtype).max, index.dtype)
+    negative = e.compare("Less", index, e.number(0, index.dtype))
+    return e.op("Where", negative, beyond, index, dtype=index.dtype, shape=index.shape)
+
+
 @rule(aten.embedding.default)
 def _embedding(e: Emitter, weight: Tensor, index: Tensor, *_: Any, **__: Any) -> Tensor:
-    return e.op("Gather", weight, index_tensor(e, index), axis=0)
+    return e.op("Gather", weight, from_front(e, index), axis=0)
 
 
 @rule(aten.index_select.default)
 def _index_select(e: Emitter, x: Tensor, dim: int, index: Tensor) -> Tensor:
     if x.rank == 0:
         return x
-    index = index_tensor(e, index)
+    index = from_front(e, index)
     return e.op("Gather", x, index if index.rank else e.unsqueeze(index, 0), axis=axis_of(dim, x.rank))
 
 
@@ -44,10 +54,10 @@ def _take(e: Emitter, x: Tensor, index: Tensor) -> Tensor:
 def _gather(e: Emitter, x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     if index.rank == 0:
         x, index = (t if t.rank else e.unsqueeze(t, 0) for t in (x, index))
-        return e.squeeze(e.op("GatherElements", x, index_tensor(e, index), axis=0, shape=(1,)), 0)
+        return e.squeeze(e.op("GatherElements", x, from_front(e, index), axis=0, shape=(1,)), 0)
     if x.rank == 0:
         x = e.unsqueeze(x, 0)
-    return e.op("GatherElements", trimmed(e, x, index, dim), index_tensor(e, index), axis=axis_of(dim, x.rank))
+    return e.op("GatherElements", trimmed(e, x, index, dim), from_front(e, index), axis=axis_of(dim, x.rank))
 
 
 def trimmed(e: Emitter, x: Tensor, index: Tensor, dim: int | None) -> Tensor:

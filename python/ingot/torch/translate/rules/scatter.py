@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ingot.torch.translate.registry import rule
-from ingot.torch.translate.rules.indexing import Places, index_tensor, trimmed
+from ingot.torch.translate.rules.indexing import Places, from_front, trimmed
 from ingot.torch.translate.values import MAX_INT, Number, Size, Tensor, Unsupported, axis_of, expression, is_integer
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _scatter(e: Emitter, x: Tensor, dim: int, index: Tensor, source: Tensor, red
     return e.op(
         "ScatterElements",
         x,
-        index_tensor(e, index),
+        from_front(e, index),
         source,
         axis=axis_of(dim, x.rank),
         reduction=reduction,
@@ -110,12 +110,12 @@ def _index_add(e: Emitter, x: Tensor, dim: int, index: Tensor, source: Tensor, *
     source = e.cast(source, x.dtype)
     if alpha != 1:
         source = Tensor(e.mul(source, e.number(alpha, x.dtype)).name, x.dtype, source.shape)
-    return _along(e, x, dim, index, source, "add")
+    return _along(e, x, dim, from_front(e, index), source, "add")
 
 
 @rule(aten.index_copy.default)
 def _index_copy(e: Emitter, x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    return _along(e, x, dim, index, source, "none")
+    return _along(e, x, dim, from_front(e, index), source, "none")
 
 
 @rule(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
