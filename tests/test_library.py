@@ -71,7 +71,10 @@ def test_library_needs_only_the_c_library(library: Path) -> None:
 def test_library_exports_exactly_the_interface(library: Path) -> None:
     done = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True)
     names = {line.split()[-1].split("@")[0] for line in done.stdout.splitlines()}
-    interface = ("api_version", "create", "destroy", "signature", "run", "release", "error")
+    interface = ["api_version", "create", "destroy", "signature", "run", "release", "error"]
+    interface += [
+        f"state_{name}" for name in ("create", "destroy", "signature", "run", "reset", "length", "get", "set")
+    ]
     assert names == {f"ingot_{name}" for name in interface}
 
 

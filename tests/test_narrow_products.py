@@ -85,7 +85,7 @@ def test_many_rows_of_4_bit_weights(save: Save, march: str, instruction: str, re
 def exact(graph: ingot.Graph, x: NDArray[Any], k: int, n: int) -> NDArray[Any]:
     """x times the weights that the graph stores, found by multiplying the identity, one row at a time."""
     rows = [graph.inference([row[None]])["y"][0] for row in np.eye(k, dtype=np.float32)]
-    return x.astype(np.float64) @ np.stack(rows).astype(np.float64).reshape(k, n)  # type: ignore[no-any-return]
+    return x.astype(np.float64) @ np.stack(rows).astype(np.float64).reshape(k, n)
 
 
 @pytest.mark.parametrize("march", TARGETS)

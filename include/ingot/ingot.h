@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-#define INGOT_API_VERSION 2
+#define INGOT_API_VERSION 3
 #define INGOT_MAX_RANK 8
 
 typedef enum {
@@ -62,6 +62,7 @@ typedef struct {
 } ingot_tensor;
 
 typedef struct ingot_model ingot_model;
+typedef struct ingot_state ingot_state;
 
 /* The INGOT_API_VERSION the library was made with. */
 int ingot_api_version(void);
@@ -77,6 +78,27 @@ const char* ingot_signature(const ingot_model* model);
 ingot_status ingot_run(ingot_model* model, const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs,
                        size_t output_count);
 void ingot_release(ingot_tensor* output);
+
+/* A state: outputs of the model that become inputs of its next run and stay inside meanwhile, as keys and values of a
+ * decoder do. inputs[i] and outputs[i] name a pair; a count of 0 leaves it to the library to find them. A model has any
+ * number of states, each used by one thread at a time (others wait); all are destroyed before the model. */
+ingot_status ingot_state_create(ingot_model* model, const char* const* inputs, const char* const* outputs, size_t count,
+                                ingot_state** state);
+void ingot_state_destroy(ingot_state* state);
+/* {"inputs": [...], "outputs": [...], "state": [[input, output], ...]}: the first two as in ingot_signature, without
+ * what is in the state; then the names of its pairs. Owned by the state. */
+const char* ingot_state_signature(const ingot_state* state);
+/* As ingot_run, with the inputs and outputs of the state's signature. */
+ingot_status ingot_state_run(ingot_state* state, const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs,
+                             size_t output_count);
+/* As it was at first: of length 0 where it grows, zeros elsewhere. */
+ingot_status ingot_state_reset(ingot_state* state);
+/* Of what grows; -1 if nothing does. */
+int64_t ingot_state_length(ingot_state* state);
+/* The tensor of a pair, by its place in the signature: as an output of ingot_run; and a copy of a tensor for it. */
+ingot_status ingot_state_get(ingot_state* state, size_t pair, ingot_tensor* value);
+ingot_status ingot_state_set(ingot_state* state, size_t pair, const ingot_tensor* value);
+
 /* The last error of this thread, with a hint; "" if there was none. */
 const char* ingot_error(void);
 
@@ -90,6 +112,16 @@ const char* ingot_error(void);
   ingot_status prefix##_run(ingot_model* model, const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs, \
                             size_t output_count);                                                                      \
   void prefix##_release(ingot_tensor* output);                                                                         \
+  ingot_status prefix##_state_create(ingot_model* model, const char* const* inputs, const char* const* outputs,        \
+                                     size_t count, ingot_state** state);                                               \
+  void prefix##_state_destroy(ingot_state* state);                                                                     \
+  const char* prefix##_state_signature(const ingot_state* state);                                                      \
+  ingot_status prefix##_state_run(ingot_state* state, const ingot_tensor* inputs, size_t input_count,                  \
+                                  ingot_tensor* outputs, size_t output_count);                                         \
+  ingot_status prefix##_state_reset(ingot_state* state);                                                               \
+  int64_t prefix##_state_length(ingot_state* state);                                                                   \
+  ingot_status prefix##_state_get(ingot_state* state, size_t pair, ingot_tensor* value);                               \
+  ingot_status prefix##_state_set(ingot_state* state, size_t pair, const ingot_tensor* value);                         \
   const char* prefix##_error(void)
 
 typedef int (*ingot_api_version_fn)(void);
@@ -98,6 +130,15 @@ typedef void (*ingot_destroy_fn)(ingot_model*);
 typedef const char* (*ingot_signature_fn)(const ingot_model*);
 typedef ingot_status (*ingot_run_fn)(ingot_model*, const ingot_tensor*, size_t, ingot_tensor*, size_t);
 typedef void (*ingot_release_fn)(ingot_tensor*);
+typedef ingot_status (*ingot_state_create_fn)(ingot_model*, const char* const*, const char* const*, size_t,
+                                              ingot_state**);
+typedef void (*ingot_state_destroy_fn)(ingot_state*);
+typedef const char* (*ingot_state_signature_fn)(const ingot_state*);
+typedef ingot_status (*ingot_state_run_fn)(ingot_state*, const ingot_tensor*, size_t, ingot_tensor*, size_t);
+typedef ingot_status (*ingot_state_reset_fn)(ingot_state*);
+typedef int64_t (*ingot_state_length_fn)(ingot_state*);
+typedef ingot_status (*ingot_state_get_fn)(ingot_state*, size_t, ingot_tensor*);
+typedef ingot_status (*ingot_state_set_fn)(ingot_state*, size_t, const ingot_tensor*);
 typedef const char* (*ingot_error_fn)(void);
 
 #ifdef __cplusplus

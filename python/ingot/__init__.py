@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ingot._ingot import VERSION, FusionEntry, Graph, Node, Port, open_model
+from ingot._ingot import VERSION, FusionEntry, Graph, Node, Port, State, open_model
 from ingot.errors import (
     Error,
     InternalError,
@@ -55,6 +55,7 @@ __all__ = [
     "QuantizationReport",
     "QuantizedModel",
     "ResourceError",
+    "State",
     "Torch2ONNXConfig",
     "UnsupportedError",
     "__version__",

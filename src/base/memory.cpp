@@ -2,7 +2,7 @@
 
 #include <sys/mman.h>
 
-#include <cstdlib>
+#include "base/error.h"
 
 namespace ingot {
 
@@ -11,6 +11,12 @@ void* aligned_memory(size_t size) {
   if (posix_memalign(&memory, size < kHugePage ? 64 : kHugePage, (size + 127) / 64 * 64) != 0) return nullptr;
   if (size >= kHugePage) madvise(memory, size / kHugePage * kHugePage, MADV_HUGEPAGE);  // only a hint
   return memory;
+}
+
+Memory allocate_memory(int64_t bytes, const char* what) {
+  auto* p = static_cast<std::byte*>(aligned_memory(static_cast<size_t>(bytes)));
+  if (!p) fail(ErrorKind::Resource, "no memory for {} bytes of {}", bytes, what);
+  return Memory(p);
 }
 
 }  // namespace ingot

@@ -9,7 +9,7 @@
 #include "kernels/narrow.h"
 #include "ops/product.h"
 #include "ops/quantized_product.h"
-#include "planner/plan.h"
+#include "planner/lowering.h"
 
 namespace ingot {
 
@@ -116,9 +116,12 @@ static double multiply_adds(const Node& n, const std::vector<TensorInfo>& infos)
 std::optional<MultiplyAdds> multiply_adds(const Graph& graph, const std::vector<std::vector<int64_t>>& input_dims) {
   MultiplyAdds out;
   try {
-    const Lowered lowered = lower_graph(graph, input_dims, graph.outputs);
+    PlanInputs inputs;
+    for (const auto& dims : input_dims) inputs.push_back({dims});
+    Lowering lowering(graph, graph.outputs);
+    lowering.update(inputs);
     for (const Node& n : graph.nodes)
-      (n.op.ends_with("Integer") ? out.bytes : out.floats) += multiply_adds(n, lowered.infos);
+      (n.op.ends_with("Integer") ? out.bytes : out.floats) += multiply_adds(n, lowering.infos());
   } catch (const Error&) {
     return std::nullopt;
   } catch (const DataNeeded&) {

@@ -31,6 +31,13 @@ bool waits(const CompileOptions& options) {
   return options.wait || (everywhere && std::string_view(everywhere) == "1");
 }
 
+// A state may be bound to a graph that adds to one of its inputs: that takes operators the graph does not name.
+bool may_grow(const Graph& g) {
+  return std::any_of(g.nodes.begin(), g.nodes.end(), [&](const Node& n) {
+    return (n.is("Concat") || n.is("Pad")) && std::count(g.inputs.begin(), g.inputs.end(), n.inputs[0]) > 0;
+  });
+}
+
 // Linker symbols of the functions that register the graph's operators: what they do not name stays out of the library.
 void add_registrars(const Graph& g, std::set<std::string>& symbols) {
   for (const Node& n : g.nodes) {
@@ -49,7 +56,9 @@ std::vector<std::string> exported_names(const std::string& prefix) {
     throw Error(ErrorKind::InvalidInput, fmt::format("prefix '{}' is not a name in C", prefix),
                 "letters, digits and underscores, not a digit first");
   std::vector<std::string> out;
-  for (const char* name : {"api_version", "create", "destroy", "signature", "run", "release", "error"}) {
+  for (const char* name :
+       {"api_version", "create", "destroy", "signature", "run", "release", "state_create", "state_destroy",
+        "state_signature", "state_run", "state_reset", "state_length", "state_get", "state_set", "error"}) {
     out.push_back(std::string("ingot_") + name);
     if (!prefix.empty()) out.push_back(fmt::format("{}_{}=ingot_{}", prefix, name, name));
   }
@@ -120,6 +129,8 @@ void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, c
         requests.push_back(std::move(r));
       }
     add_registrars(*packed, registrars);
+    if (may_grow(*packed))
+      registrars.insert(ingot_ops_registrar_symbols[OpRegistry::get().find("Append", "ingot")->source]);
     if (wanted.size() == 1) embedded = packed;
   }
   const Cache cache(options.cache_dir);

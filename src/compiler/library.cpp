@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -69,6 +70,12 @@ ingot_tensor as_c(const TensorView& view, const Port& port) {
   t.dtype = static_cast<int32_t>(view.dtype);
   t.bytes = static_cast<size_t>(byte_size(view.dtype, elements));
   return t;
+}
+
+std::vector<size_t> every(const std::vector<Port>& ports) {
+  std::vector<size_t> out(ports.size());
+  std::iota(out.begin(), out.end(), size_t{0});
+  return out;
 }
 
 // A copy in memory of its own.
@@ -164,8 +171,16 @@ LibraryModel::LibraryModel(const std::string& path, int threads) {
                 fmt::format("{}: made for interface version {}, this is version {}", path, found, INGOT_API_VERSION),
                 "compile the model again with this version of Ingot");
   }
+  symbol(state_.create, "ingot_state_create");
+  symbol(state_.destroy, "ingot_state_destroy");
+  symbol(state_.signature, "ingot_state_signature");
+  symbol(state_.run, "ingot_state_run");
+  symbol(state_.reset, "ingot_state_reset");
+  symbol(state_.length, "ingot_state_length");
+  symbol(state_.get, "ingot_state_get");
+  symbol(state_.set, "ingot_state_set");
   try {
-    if (const ingot_status status = create(threads, &model_); status != INGOT_OK) raise(status);
+    check(create(threads, &model_));
     read_signature(path);
   } catch (...) {
     if (model_) destroy_(model_);
@@ -199,30 +214,41 @@ void LibraryModel::raise(ingot_status status) const {
   throw Error(static_cast<ErrorKind>(status), text, hint);
 }
 
-void LibraryModel::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate) {
-  if (inputs.size() != inputs_.size())
-    invalid_input("the model has {} inputs, {} were given", inputs_.size(), inputs.size());
-  std::vector<ingot_tensor> in, out(outputs_.size());
-  for (size_t i = 0; i < inputs.size(); i++) in.push_back(as_c(inputs[i], inputs_[i]));
+// Views of some of the inputs, memory for some of the outputs; call(in, in_count, out, out_count) runs.
+template <class Run>
+void LibraryModel::run(const std::vector<TensorView>& inputs, const std::vector<size_t>& input_ids,
+                       const std::vector<size_t>& output_ids, const OutputAllocator& allocate, const Run& call) const {
+  if (inputs.size() != input_ids.size())
+    invalid_input("the model has {} inputs, {} were given", input_ids.size(), inputs.size());
+  std::vector<ingot_tensor> in, out(output_ids.size());
+  for (size_t i = 0; i < inputs.size(); i++) in.push_back(as_c(inputs[i], inputs_[input_ids[i]]));
   // Outputs of fixed size are written where the caller wants them; the others the library allocates and we copy.
   std::vector<bool> ours(out.size(), false);
   for (size_t i = 0; i < out.size(); i++) {
-    const Port& port = outputs_[i];
+    const Port& port = outputs_[output_ids[i]];
     if (!port.shape || !is_const(*port.shape)) continue;
     TensorView view{port.dtype, numbers(*port.shape), nullptr};
     view.data = allocate(i, view.dtype, view.dims);
     out[i] = as_c(view, port);
     ours[i] = true;
   }
-  if (const ingot_status status = run_(model_, in.data(), in.size(), out.data(), out.size()); status != INGOT_OK)
-    raise(status);
-  for (size_t i = 0; i < out.size(); i++) {
-    if (ours[i]) continue;
-    const std::vector<int64_t> dims(out[i].dims, out[i].dims + out[i].rank);
-    void* to = allocate(i, static_cast<DType>(out[i].dtype), dims);
-    if (out[i].bytes) std::memcpy(to, out[i].data, out[i].bytes);
-    release_(&out[i]);
-  }
+  check(call(in.data(), in.size(), out.data(), out.size()));
+  for (size_t i = 0; i < out.size(); i++)
+    if (!ours[i]) hand_over(out[i], i, allocate);
+}
+
+// A tensor of the library's to the caller.
+void LibraryModel::hand_over(ingot_tensor& t, size_t index, const OutputAllocator& allocate) const {
+  void* to = allocate(index, static_cast<DType>(t.dtype), {t.dims, t.dims + t.rank});
+  if (t.bytes) std::memcpy(to, t.data, t.bytes);
+  release_(&t);
+}
+
+void LibraryModel::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate) {
+  run(inputs, every(inputs_), every(outputs_), allocate,
+      [&](const ingot_tensor* in, size_t in_count, ingot_tensor* out, size_t out_count) {
+        return run_(model_, in, in_count, out, out_count);
+      });
 }
 
 std::vector<Value> LibraryModel::run(const std::vector<Value>& inputs) {
@@ -236,14 +262,61 @@ std::vector<Value> LibraryModel::run(const std::vector<Value>& inputs) {
     }
   } release{in};
   for (size_t i = 0; i < inputs.size(); i++) to_c(inputs[i], inputs_[i].name, in.emplace_back());
-  if (const ingot_status status = run_(model_, in.data(), in.size(), out.data(), out.size()); status != INGOT_OK)
-    raise(status);
+  check(run_(model_, in.data(), in.size(), out.data(), out.size()));
   std::vector<Value> values;
   for (size_t i = 0; i < out.size(); i++) {
     values.push_back(owned(from_c(out[i], outputs_[i].name)));
     release_(&out[i]);
   }
   return values;
+}
+
+class LibraryModel::BoundState : public State {
+ public:
+  BoundState(const LibraryModel& model, ingot_state* state, const std::vector<Tied>& pairs)
+      : State(pairs, model.inputs_.size(), model.outputs_.size()), model_(model), state_(state) {}
+  ~BoundState() override { model_.state_.destroy(state_); }
+
+  void run(const std::vector<TensorView>& given, const OutputAllocator& allocate) override {
+    model_.run(given, inputs(), outputs(), allocate,
+               [&](const ingot_tensor* in, size_t in_count, ingot_tensor* out, size_t out_count) {
+                 return model_.state_.run(state_, in, in_count, out, out_count);
+               });
+  }
+  void reset() override { model_.check(model_.state_.reset(state_)); }
+  int64_t length() override { return model_.state_.length(state_); }
+  void get(size_t pair, const OutputAllocator& allocate) override {
+    ingot_tensor t{};
+    model_.check(model_.state_.get(state_, pair, &t));
+    model_.hand_over(t, pair, allocate);
+  }
+  void set(size_t pair, const TensorView& tensor) override {
+    const ingot_tensor t = as_c(tensor, model_.inputs_[pairs()[pair].input]);
+    model_.check(model_.state_.set(state_, pair, &t));
+  }
+
+ private:
+  const LibraryModel& model_;
+  ingot_state* state_;
+};
+
+std::unique_ptr<State> LibraryModel::bind_state(const StateNames& names) {
+  std::vector<const char*> inputs, outputs;
+  for (const auto& [input, output] : names) {
+    inputs.push_back(input.c_str());
+    outputs.push_back(output.c_str());
+  }
+  ingot_state* state = nullptr;
+  check(state_.create(model_, inputs.data(), outputs.data(), names.size(), &state));
+  const auto json = nlohmann::json::parse(state_.signature(state));
+  auto index = [](const std::vector<Port>& ports, const std::string& name) {
+    return static_cast<size_t>(std::find_if(ports.begin(), ports.end(), [&](const Port& p) { return p.name == name; }) -
+                               ports.begin());
+  };
+  std::vector<Tied> pairs;
+  for (const auto& pair : json.at("state"))
+    pairs.push_back({index(inputs_, pair.at(0).get<std::string>()), index(outputs_, pair.at(1).get<std::string>())});
+  return std::make_unique<BoundState>(*this, state, pairs);
 }
 
 }  // namespace ingot

@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "ingot/ingot.h"
 #include "runtime/session.h"
+#include "runtime/state.h"
 
 namespace ingot {
 
@@ -45,8 +46,18 @@ class LibraryModel {
   const std::vector<Port>& outputs() const { return outputs_; }
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate);
   std::vector<Value> run(const std::vector<Value>& inputs);
+  // The library must outlive the state.
+  std::unique_ptr<State> bind_state(const StateNames&);
 
  private:
+  class BoundState;
+  template <class Run>
+  void run(const std::vector<TensorView>& inputs, const std::vector<size_t>& input_ids,
+           const std::vector<size_t>& output_ids, const OutputAllocator& allocate, const Run& call) const;
+  void hand_over(ingot_tensor&, size_t index, const OutputAllocator& allocate) const;
+  void check(ingot_status status) const {
+    if (status != INGOT_OK) raise(status);
+  }
   void read_signature(const std::string& path);
   [[noreturn]] void raise(ingot_status) const;
 
@@ -57,6 +68,16 @@ class LibraryModel {
   ingot_run_fn run_ = nullptr;
   ingot_release_fn release_ = nullptr;
   ingot_error_fn error_ = nullptr;
+  struct {
+    ingot_state_create_fn create = nullptr;
+    ingot_state_destroy_fn destroy = nullptr;
+    ingot_state_signature_fn signature = nullptr;
+    ingot_state_run_fn run = nullptr;
+    ingot_state_reset_fn reset = nullptr;
+    ingot_state_length_fn length = nullptr;
+    ingot_state_get_fn get = nullptr;
+    ingot_state_set_fn set = nullptr;
+  } state_;
   std::vector<Port> inputs_, outputs_;
 };
 

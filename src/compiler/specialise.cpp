@@ -1,12 +1,13 @@
 #include "compiler/specialise.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
 #include "base/error.h"
 #include "planner/cut.h"
-#include "planner/plan.h"
+#include "planner/lowering.h"
 
 namespace ingot {
 namespace {
@@ -30,19 +31,22 @@ FreeDims free_dims(const Graph& g) {
   return out;
 }
 
-std::optional<Lowered> try_lower(const Graph& g, const Sizes& sizes) {
-  std::vector<std::vector<int64_t>> inputs;
+// Can the graph be lowered for these sizes?
+bool lower_for(Lowering& low, const Sizes& sizes) {
+  const Graph& g = low.graph();
+  PlanInputs inputs;
   for (TensorId t : g.inputs) {
-    if (!g.info(t).shape) return std::nullopt;
-    auto& dims = inputs.emplace_back();
+    if (!g.info(t).shape) return false;
+    auto& dims = inputs.emplace_back().dims;
     for (const Dim& d : *g.info(t).shape) dims.push_back(d.is_const() ? d.value() : sizes.at(d.str()));
   }
   try {
-    return lower_graph(g, inputs, g.outputs);
+    low.update(inputs);
+    return true;
   } catch (const Error&) {  // models constrain their dims: multiples of 32, equal pairs, upper bounds
-    return std::nullopt;
+    return false;
   } catch (const DataNeeded&) {
-    return std::nullopt;
+    return false;
   }
 }
 
@@ -50,21 +54,25 @@ std::optional<Lowered> try_lower(const Graph& g, const Sizes& sizes) {
 constexpr int64_t kSizes[2][6] = {{1, 7, 32, 64, 224, 640}, {2, 3, 16, 48, 96, 320}};
 constexpr int64_t kBatches[] = {1, 2, 16};
 
-std::vector<Lowered> lower_for_sizes(const Graph& g) {
+// Calls `look` for each of them that the graph takes.
+void lower_for_sizes(const Graph& g, const std::function<void(const Lowering&)>& look) {
   const FreeDims dims = free_dims(g);
-  std::vector<Lowered> out;
+  Lowering low(g, g.outputs);
+  bool found = false;
   for (const auto& sizes : kSizes) {
     for (int64_t size : sizes)
       for (int64_t batch : kBatches) {
         Sizes s;
         for (const auto& name : dims.other) s[name] = size;
         for (const auto& name : dims.batch) s[name] = batch;
-        if (auto low = try_lower(g, s)) out.push_back(std::move(*low));
+        if (lower_for(low, s)) {
+          look(low);
+          found = true;
+        }
         if (dims.batch.empty()) break;
       }
-    if (!out.empty() || (dims.batch.empty() && dims.other.empty())) break;
+    if (found || (dims.batch.empty() && dims.other.empty())) break;
   }
-  return out;
 }
 
 class Collector {
@@ -72,7 +80,7 @@ class Collector {
   void add(const std::shared_ptr<const Graph>& graph) {
     for (const Part& part : cut(graph)) {
       if (part.region) {
-        for (const Lowered& low : lower_for_sizes(*part.region)) add_steps(low, target_of(*part.region));
+        lower_for_sizes(*part.region, [&](const Lowering& low) { add_steps(low); });
         continue;
       }
       for (const auto& [attr, value] : graph->nodes[part.node].attrs)
@@ -82,9 +90,13 @@ class Collector {
   std::vector<KernelRequest> requests;
 
  private:
-  void add_steps(const Lowered& low, const Target& target) {
-    for (const Step& s : low.steps)
-      if (is_specialised(s) && seen_.insert(kernel_key(s)).second) requests.emplace_back(s, target);
+  void add_steps(const Lowering& low) {
+    for (const auto& node : low.nodes()) {
+      if (!node) continue;
+      for (const BoundStep& b : node->steps)
+        if (is_specialised(b.step) && seen_.insert(kernel_key(b.step)).second)
+          requests.emplace_back(b.step, target_of(low.graph()));
+    }
   }
   std::set<std::string> seen_;
 };

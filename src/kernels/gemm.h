@@ -9,7 +9,7 @@
 //    form         kernel               rows          how A meets B
 //    kGemmFew     gemm_few.cpp,        few           panels are widened in registers; one row of A meets 4-bit
 //                 gemm_row_dot.cpp                   numbers in digits, with vpdpbusd if the target has it
-//    kGemmFixed   gemm_fixed.cpp       two or more   A is rounded to 16 bits, where that is allowed, and multiplied by
+//    kGemmFixed   gemm_fixed.cpp       more          A is rounded to 16 bits, where that is allowed, and multiplied by
 //                                                    integers of 16 bits (kernels/fixed.h)
 //    kGemmWide    gemm.cpp             many          a slice of a panel is expanded to floats in scratch and used for
 //                                                    all tiles of a block; also every B that is not narrow
@@ -73,11 +73,12 @@ INGOT_INLINE NarrowPanels gemm_narrow(const GemmParams& p) {
 }
 
 enum GemmForm : int64_t { kGemmWide = 0, kGemmFew = 1, kGemmFixed = 2 };
-// Up to so many rows a narrow B is widened in registers: each element is used too rarely to be stored as a float.
-inline constexpr int64_t kGemmFewRows = 8;
+// Up to so many rows a narrow B is widened in registers: each element is used too rarely to be stored as a float, or,
+// where A may be rounded, as an integer of 16 bits.
+inline constexpr int64_t kGemmFewRows = 8, kGemmFewRoundedRows = 4;
 INGOT_INLINE GemmForm gemm_form(const GemmParams& p) {
   if (p.b_type == kPanelF32) return kGemmWide;
-  if (p.a_digits == 2 && p.m >= 2 && fits_fixed(gemm_narrow(p), p.b_zero)) return kGemmFixed;
+  if (p.a_digits == 2 && p.m > kGemmFewRoundedRows && fits_fixed(gemm_narrow(p), p.b_zero)) return kGemmFixed;
   return p.m <= kGemmFewRows ? kGemmFew : kGemmWide;
 }
 

@@ -1,8 +1,9 @@
-// ingot.Attention(Q, K, V, mask?, past_K?, past_V?) = softmax(scale Q K^T + mask) V for each batch and head, in one
-// kernel (kernels/attention.h); K and V follow what is given as past. The layouts say in which order batch, head,
-// sequence and dim lie: "bhsd" or "bshd", for K also "bhds". K and V may have fewer heads than Q, each serving several.
-// `causal`: query i sees keys j <= i + causal_offset. A boolean mask hides keys where it is false; any other is added.
-// nan_to_zero: a query that sees no key gives zeros.
+// ingot.Attention(Q, K, V, mask?, past_K?, past_V?, length?) = softmax(scale Q K^T + mask) V for each batch and head,
+// in one kernel (kernels/attention.h); K and V follow what is given as past. The layouts say in which order batch,
+// head, sequence and dim lie: "bhsd" or "bshd", for K also "bhds". K and V may have fewer heads than Q, each serving
+// several. `causal`: query i sees keys j <= i + causal_offset. A boolean mask hides keys where it is false; any other
+// is added. nan_to_zero: a query that sees no key gives zeros. `length`: so many rows of the past, or of K and V where
+// there is none, are there; the memory has room for more (ops/rows.h).
 #include "kernels/attention.h"
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 using kernel::AttentionParams;
 
-enum Input : size_t { kQ, kK, kV, kMask, kPastK, kPastV };
+enum Input : size_t { kQ, kK, kV, kMask, kPastK, kPastV, kLength };
 
 size_t place(const std::string& layout, char axis) { return layout.find(axis); }
 
@@ -52,7 +53,8 @@ void infer(InferContext& ctx) {
   require_same(ctx, at(q, l.q, 'd'), at(k, l.k, 'd'), "the dims of Q and K");
   require_same(ctx, at(k, l.k, 's'), at(v, l.v, 's'), "the lengths of K and V");
   require_same(ctx, at(k, l.k, 'h'), at(v, l.v, 'h'), "the heads of K and V");
-  Dim keys = at(k, l.k, 's');
+  const auto length = ctx.has(kLength) ? ctx.values(kLength) : std::nullopt;
+  Dim keys = length && !ctx.has(kPastK) ? length->at(0) : at(k, l.k, 's');
   ctx.require(ctx.has(kPastK) == ctx.has(kPastV), "one past is given without the other");
   if (ctx.has(kPastK)) {
     const Shape &past_k = ctx.shape(kPastK), &past_v = ctx.shape(kPastV);
@@ -64,7 +66,7 @@ void infer(InferContext& ctx) {
       require_same(ctx, at(past_v, l.v, axis), at(v, l.v, axis), "dims of V and its past");
     }
     require_same(ctx, at(past_k, l.k, 's'), at(past_v, l.v, 's'), "the lengths of the past of K and V");
-    keys = keys + at(past_k, l.k, 's');
+    keys = keys + (length ? length->at(0) : at(past_k, l.k, 's'));
   }
   const Dim heads = at(q, l.q, 'h'), shared = at(k, l.k, 'h');
   ctx.require(!heads.is_const() || !shared.is_const() || (shared.value() > 0 && heads.value() % shared.value() == 0),
@@ -132,7 +134,12 @@ constexpr int64_t kUnitsWanted = 8, kLeastQueries = 32;
 void lower(LowerContext& ctx) {
   if (ctx.in(0).dtype != DType::F32) ctx.fail("is served for f16, bf16 and f32, not for {}", name(ctx.in(0).dtype));
   const Layouts l(ctx.node);
-  auto input = [&](Input i, const std::string& layout) { return placed(ctx.input(i), ctx.dims(i), layout); };
+  const Input grows = ctx.has(kPastK) ? kPastK : kK;  // whose memory `length` is about, and that of V beside it
+  auto input = [&](Input i, const std::string& layout) {
+    Placed x = placed(ctx.input(i), ctx.dims(i), layout);
+    if (ctx.has(kLength) && (i == grows || i == grows + 1)) x.dims[place(layout, 's')] = ctx.values(kLength)[0];
+    return x;
+  };
   const Placed q = input(kQ, l.q), out = placed(ctx.output(0), ctx.out_dims(0), l.out);
   Placed k = input(kK, l.k), v = input(kV, l.v);
   AttentionParams p{};
@@ -196,6 +203,6 @@ void lower(LowerContext& ctx) {
 
 }  // namespace
 
-void register_attention(OpRegistry& r) { r.add({"Attention", "ingot", 3, 6, 1, 1, infer, with_halves<lower>}); }
+void register_attention(OpRegistry& r) { r.add({"Attention", "ingot", 3, 7, 1, 1, infer, with_halves<lower>}); }
 
 }  // namespace ingot

@@ -2,15 +2,13 @@
 // function, parameters and operand slots; every tensor placed in one arena by lifetime, in the caller's memory, or in
 // the model's constants. Running it does no shape work and no allocation.
 #pragma once
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "graph/graph.h"
 #include "kernels/abi.h"
-#include "ops/op.h"
-#include "planner/specialised.h"
+#include "planner/lowering.h"
 
 namespace ingot {
 
@@ -27,11 +25,8 @@ inline KernelFn native(const Kernel& kernel, const Target& target) {
 }
 
 struct PlannedStep {
-  Step step;
+  std::shared_ptr<const BoundStep> bound;
   int node = 0;
-  KernelFn native = nullptr;
-  KernelSlot* specialised = nullptr;           // may be null, or still be empty
-  std::shared_ptr<const ExprProgram> program;  // for the native build; null if the specialised code was there before
   std::vector<Location> operands;
 };
 
@@ -43,39 +38,29 @@ struct Copy {
 };
 
 struct Plan {
-  std::vector<TensorInfo> infos;  // of every tensor, all dims numbers
   std::vector<PlannedStep> steps;
-  std::vector<TensorId> targets;  // what the plan computes: outputs 0, 1, ... of a run
+  struct Result {
+    DType dtype;
+    std::vector<int64_t> dims;
+    int in_input = -1;  // the input in whose memory it is made
+  };
+  std::vector<Result> results;  // outputs 0, 1, ... of a run
   std::vector<Copy> copies;
   int64_t arena_bytes = 0;
-  int64_t scratch_bytes = 0;              // per thread
-  std::vector<ConstantPtr> materialised;  // small values known from shapes
+  int64_t scratch_bytes = 0;      // per thread
+  std::vector<ConstantPtr> kept;  // that operands lie in and the graph does not hold: known from shapes or data
 };
 
-// Tensors that decide shapes and were found by running a part of the graph.
-using KnownValues = std::map<TensorId, ConstantPtr>;
-
-// Thrown by resolve when shapes depend on data: run a plan for `tensor` first, then resolve again with its values.
-struct DataNeeded {
-  TensorId tensor;
+// An input and an output that may lie in the same memory: a state, which a run leaves as the next one takes it.
+struct Tied {
+  size_t input = 0, output = 0;
+  friend bool operator<(const Tied& a, const Tied& b) {
+    return std::pair(a.input, a.output) < std::pair(b.input, b.output);
+  }
 };
 
-// The step list for these input shapes, before memory: enough to know which kernels to specialise.
-struct Lowered {
-  std::vector<TensorInfo> infos;
-  std::vector<Step> steps;
-  std::vector<int> step_node;
-  struct Alias {
-    TensorId root;
-    int64_t offset;
-  };
-  std::vector<Alias> alias;  // per tensor: itself, or the tensor it is a view of
-};
-Lowered lower_graph(const Graph&, const std::vector<std::vector<int64_t>>& input_dims,
-                    const std::vector<TensorId>& targets, const KnownValues& known = {});
-
-Plan make_plan(const Graph&, const std::vector<std::vector<int64_t>>& input_dims, const std::vector<TensorId>& targets,
-               KernelSource* kernels, const KnownValues& known = {});  // kernels: may be null
+// kernels: may be null. Binds steps of the lowering that are not bound yet.
+Plan make_plan(const Lowering&, KernelSource* kernels, const std::vector<Tied>& = {});
 
 // Byte offsets for buffers with the given sizes and lifetimes [first, last], so that overlapping lifetimes never share
 // memory; greedy by size. Returns the total.

@@ -8,16 +8,9 @@
 #include "base/error.h"
 #include "emitter/ir_folder.h"
 #include "passes/autocast.h"
-#include "python/exchange.h"
 
 namespace ingot::python {
 namespace {
-
-std::string list_names(const std::vector<Port>& ports) {
-  std::string out;
-  for (const Port& p : ports) out += (out.empty() ? "'" : ", '") + p.name + "'";
-  return out.empty() ? "none" : out;
-}
 
 nb::object attribute_value(const Attribute& attribute) {
   return std::visit(
@@ -47,13 +40,6 @@ nb::object attribute_value(const Attribute& attribute) {
 
 }  // namespace
 
-// The arguments of one call. Kept per thread between calls so that a call allocates nothing of its own; taken out
-// while in use, since reading an argument may run Python code that calls a model in turn.
-struct PyGraph::Inputs {
-  std::vector<TensorView> views;
-  std::vector<nb::object> keep;
-};
-
 std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOptions& options,
                                        const SessionOptions& session_options, bool allow_library) {
   auto self = std::make_unique<PyGraph>();
@@ -66,8 +52,6 @@ std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOpt
       if (!allow_library)
         throw Error(ErrorKind::InvalidInput, fmt::format("{}: is compiled already", path), "load it with ingot.load");
       self->library_ = std::make_unique<LibraryModel>(path, session_options.threads);
-      self->inputs_ = self->library_->inputs();
-      self->outputs_ = self->library_->outputs();
     } else {
       self->graph_ = prepare_model(path, options, &self->report_);
       if (!std::filesystem::is_directory(path))
@@ -95,27 +79,9 @@ std::unique_ptr<PyGraph> PyGraph::adopt(std::shared_ptr<Graph> graph, const Comp
 }
 
 void PyGraph::read_ports() {
-  if (graph_) {
-    inputs_ = input_ports(*graph_);
-    outputs_ = output_ports(*graph_);
-  }
-  for (const auto* ports : {&inputs_, &outputs_})
-    for (const Port& p : *ports) plain_ &= p.form == Form::Tensor && p.dtype != DType::String;
-  name_ports();
-}
-
-// Names as interned Python strings: dictionaries then find them by address.
-void PyGraph::name_ports() {
-  auto intern = [](const std::vector<Port>& ports, std::vector<nb::object>& names) {
-    for (const Port& p : ports) {
-      PyObject* name = PyUnicode_FromStringAndSize(p.name.data(), static_cast<Py_ssize_t>(p.name.size()));
-      if (!name) throw nb::python_error();
-      PyUnicode_InternInPlace(&name);
-      names.push_back(nb::steal(name));
-    }
-  };
-  intern(inputs_, input_names_);
-  intern(outputs_, output_names_);
+  inputs_ = NamedPorts(graph_ ? input_ports(*graph_) : library_->inputs());
+  outputs_ = NamedPorts(graph_ ? output_ports(*graph_) : library_->outputs());
+  plain_ = inputs_.all_numbers() && outputs_.all_numbers();
 }
 
 Session& PyGraph::session() {
@@ -153,122 +119,37 @@ std::vector<std::pair<uintptr_t, size_t>> PyGraph::constant_memory() {
   return {found.begin(), found.end()};
 }
 
-template <class Read>
-void PyGraph::each_input(nb::handle given, const Read& read) const {
-  const size_t count = inputs_.size();
-  PyObject* p = given.ptr();
-  // Reading an input may run Python code that changes the list or dict: each one is held, and looked for anew.
-  if (PyList_Check(p) || PyTuple_Check(p)) {
-    for (size_t i = 0; i < std::max<size_t>(count, 1); i++) {
-      const auto found = static_cast<size_t>(PySequence_Fast_GET_SIZE(p));
-      if (found != count)
-        throw Error(ErrorKind::InvalidInput, fmt::format("the model has {} inputs, {} were given", count, found),
-                    "its inputs are " + list_names(inputs_));
-      if (i < count) read(i, nb::borrow(PySequence_Fast_GET_ITEM(p, static_cast<Py_ssize_t>(i))));
-    }
-    return;
-  }
-  nb::object dict = nb::borrow(given);
-  if (!PyDict_Check(p)) {
-    // Tokenizers return mappings that are no dicts.
-    if (!PyMapping_Check(p) || !PyObject_HasAttrString(p, "keys"))
-      throw Error(
-          ErrorKind::InvalidInput,
-          fmt::format("inputs have to be a list, a tuple or a dict, not a {}", nb::type_name(given.type()).c_str()),
-          "for a model with one input: graph.inference([array])");
-    dict = nb::steal(PyDict_New());
-    if (PyDict_Update(dict.ptr(), p) < 0) throw nb::python_error();
-    p = dict.ptr();
-  }
-  for (size_t i = 0; i < count; i++) {
-    PyObject* value = PyDict_GetItemWithError(p, input_names_[i].ptr());
-    if (!value) {
-      if (PyErr_Occurred()) throw nb::python_error();
-      throw Error(ErrorKind::InvalidInput, fmt::format("input '{}' is missing", inputs_[i].name),
-                  "the model's inputs are " + list_names(inputs_));
-    }
-    read(i, nb::borrow(value));
-  }
-  if (static_cast<size_t>(PyDict_Size(p)) == count) return;
-  for (auto [key, value] : nb::borrow<nb::dict>(dict)) {
-    const std::string name = nb::str(key).c_str();
-    bool known = false;
-    for (const Port& port : inputs_) known = known || port.name == name;
-    if (!known)
-      throw Error(ErrorKind::InvalidInput, fmt::format("the model has no input '{}'", name),
-                  "its inputs are " + list_names(inputs_));
-  }
+std::vector<OutputBuffer> PyGraph::run_plain(nb::handle given) {
+  return run_ports(inputs_, outputs_.size(), given,
+                   [&](const std::vector<TensorView>& views, const OutputAllocator& allocate) {
+                     library_ ? library_->run(views, allocate) : session().run(views, allocate);
+                   });
 }
 
-void PyGraph::read_inputs(nb::handle given, Inputs& in) const {
-  in.views.resize(inputs_.size());
-  in.keep.resize(inputs_.size());
-  each_input(given,
-             [&](size_t i, const nb::object& value) { in.keep[i] = read_array(value, inputs_[i].name, in.views[i]); });
-}
-
-std::vector<Value> PyGraph::read_values(nb::handle given, std::vector<nb::object>& keep) const {
-  std::vector<Value> values(inputs_.size());
-  each_input(given, [&](size_t i, const nb::object& value) {
-    TensorInfo type;
-    type.dtype = inputs_[i].dtype;
-    type.form = inputs_[i].form;
-    values[i] = read_value(value, inputs_[i].name, type, keep);
-  });
-  return values;
-}
-
-nb::object PyGraph::run_values(nb::handle given) {
+nb::object PyGraph::inference(nb::handle given) {
+  if (plain_) {
+    std::vector<OutputBuffer> out = run_plain(given);
+    return outputs_.as_dict(out);
+  }
   std::vector<nb::object> keep;
-  const std::vector<Value> in = read_values(given, keep);
+  const std::vector<Value> in = inputs_.read_values(given, keep);
   std::vector<Value> out;
   {
     nb::gil_scoped_release unlocked;
     out = library_ ? library_->run(in) : session().run(in);
   }
-  nb::object result = nb::steal(PyDict_New());
-  for (size_t i = 0; i < out.size(); i++)
-    if (PyDict_SetItem(result.ptr(), output_names_[i].ptr(), to_python(out[i]).ptr()) < 0) throw nb::python_error();
-  return result;
-}
-
-std::vector<OutputBuffer> PyGraph::run_plain(nb::handle given) {
-  static thread_local Inputs spare;
-  Inputs in = std::move(spare);
-  read_inputs(given, in);
-  std::vector<OutputBuffer> out(outputs_.size());
-  {
-    nb::gil_scoped_release unlocked;
-    const OutputAllocator allocate = [&out](size_t i, DType dtype, const std::vector<int64_t>& dims) {
-      return out[i].allocate(dtype, dims);
-    };
-    if (library_)
-      library_->run(in.views, allocate);
-    else
-      session().run(in.views, allocate);
-  }
-  for (nb::object& o : in.keep) o.reset();
-  spare = std::move(in);
-  return out;
-}
-
-nb::object PyGraph::inference(nb::handle given) {
-  if (!plain_) return run_values(given);
-  std::vector<OutputBuffer> out = run_plain(given);
-  nb::object result = nb::steal(PyDict_New());
-  for (size_t i = 0; i < out.size(); i++)
-    if (PyDict_SetItem(result.ptr(), output_names_[i].ptr(), out[i].to_numpy().ptr()) < 0) throw nb::python_error();
-  return result;
+  return outputs_.as_dict(out);
 }
 
 nb::object PyGraph::run(nb::handle given, nb::handle tensor_type) {
   if (!plain_) unsupported("{}: run is for tensors of numbers; use inference", path_);
-  const TensorExchange& exchange = exchange_of(tensor_type);
   std::vector<OutputBuffer> out = run_plain(given);
-  nb::object result = nb::steal(PyList_New(static_cast<Py_ssize_t>(out.size())));
-  for (size_t i = 0; i < out.size(); i++)
-    PyList_SET_ITEM(result.ptr(), static_cast<Py_ssize_t>(i), out[i].to_tensor(exchange).release().ptr());
-  return result;
+  return as_tensors(out, tensor_type);
+}
+
+std::unique_ptr<State> PyGraph::bind_state(const StateNames& names) {
+  nb::gil_scoped_release unlocked;
+  return library_ ? library_->bind_state(names) : ingot::bind_state(session(), names);
 }
 
 nb::object PyGraph::call(const nb::args& args, const nb::kwargs& kwargs) {
@@ -279,7 +160,7 @@ nb::object PyGraph::call(const nb::args& args, const nb::kwargs& kwargs) {
 nb::object PyGraph::dump_tensors(const std::vector<std::string>& names, nb::handle given) {
   graph("tensors inside to look at");
   std::vector<nb::object> keep;
-  const std::vector<Value> in = read_values(given, keep);
+  const std::vector<Value> in = inputs_.read_values(given, keep);
   std::vector<Value> found;
   {
     nb::gil_scoped_release unlocked;
@@ -356,7 +237,7 @@ std::string PyGraph::repr() const {
     return out;
   };
   const std::string what = library_ ? "library" : fmt::format("{} nodes", graph_->nodes.size());
-  return fmt::format("<ingot.Graph '{}': ({}) -> ({}), {}>", path_, signature(inputs_), signature(outputs_), what);
+  return fmt::format("<ingot.Graph '{}': ({}) -> ({}), {}>", path_, signature(inputs()), signature(outputs()), what);
 }
 
 }  // namespace ingot::python

@@ -8,7 +8,7 @@
 
 #include "compiler/compiler.h"
 #include "compiler/library.h"
-#include "python/arrays.h"
+#include "python/ports.h"
 
 namespace ingot::python {
 
@@ -28,8 +28,8 @@ class PyGraph {
 
   const std::string& path() const { return path_; }
   bool is_library() const { return library_ != nullptr; }
-  const std::vector<Port>& inputs() const { return inputs_; }
-  const std::vector<Port>& outputs() const { return outputs_; }
+  const std::vector<Port>& inputs() const { return inputs_.ports(); }
+  const std::vector<Port>& outputs() const { return outputs_.ports(); }
   const FusionReport& report() const { return report_; }
   int threads();
   void use_cache(const std::string& folder) { options_.cache_dir = folder; }
@@ -38,6 +38,7 @@ class PyGraph {
   nb::object call(const nb::args&, const nb::kwargs&);
   // Inputs and results through the DLPack exchange interface of a class of tensors (python/exchange.h).
   nb::object run(nb::handle inputs, nb::handle tensor_type);
+  std::unique_ptr<State> bind_state(const StateNames&);
   nb::object dump_tensors(const std::vector<std::string>& names, nb::handle inputs);
   // A new graph in a lower precision (passes/autocast.h).
   std::unique_ptr<PyGraph> autocast(const std::string& precision) const;
@@ -50,17 +51,9 @@ class PyGraph {
   std::string repr() const;
 
  private:
-  struct Inputs;
   void read_ports();
-  void name_ports();
   Session& session();
   const Graph& graph(const char* what) const;
-  // Calls read(i, object) for each input, given by position or by name.
-  template <class Read>
-  void each_input(nb::handle given, const Read&) const;
-  void read_inputs(nb::handle given, Inputs&) const;
-  std::vector<Value> read_values(nb::handle given, std::vector<nb::object>& keep) const;
-  nb::object run_values(nb::handle given);
   // For graphs whose inputs and outputs are tensors of numbers.
   std::vector<OutputBuffer> run_plain(nb::handle given);
 
@@ -71,9 +64,8 @@ class PyGraph {
   std::shared_ptr<Graph> graph_;
   GraphMaker again_;  // the same graph with other options, where there is a file to make it from
   std::unique_ptr<LibraryModel> library_;
-  std::vector<Port> inputs_, outputs_;
-  bool plain_ = true;  // all inputs and outputs are tensors of numbers
-  std::vector<nb::object> input_names_, output_names_;
+  NamedPorts inputs_, outputs_;
+  bool plain_ = true;         // all inputs and outputs are tensors of numbers
   std::mutex session_mutex_;  // guards the making of session_
   std::unique_ptr<Session> session_;
 };

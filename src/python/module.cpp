@@ -18,6 +18,7 @@
 #include "python/graph.h"
 #include "python/options.h"
 #include "python/quantize.h"
+#include "python/state.h"
 #include "python/weights.h"
 
 namespace ingot::python {
@@ -129,7 +130,8 @@ NB_MODULE(_ingot, m) {
         return fmt::format("<ingot.FusionEntry {} at {}: {}>", e.fusion, e.node, e.outcome);
       });
 
-  nb::class_<PyGraph>(m, "Graph", "A model: it can be run, saved as Engine IR, and emitted as a library.")
+  nb::class_<PyGraph> graph(m, "Graph", "A model: it can be run, saved as Engine IR, and emitted as a library.");
+  graph
       .def("inference", &PyGraph::inference, "inputs"_a,
            nb::sig("def inference(self, inputs: collections.abc.Sequence[typing.Any] | "
                    "collections.abc.Mapping[str, typing.Any]) -> dict[str, typing.Any]"),
@@ -179,6 +181,7 @@ NB_MODULE(_ingot, m) {
       .def("constant_memory", &PyGraph::constant_memory,
            "Address and bytes of every constant that runs read; those that were not packed lie where they were given.")
       .def("__repr__", &PyGraph::repr);
+  add_state(m, graph);
 
   m.def("open_model", &open, "path"_a, "patterns"_a, "opt_level"_a, "march"_a, "threads"_a, "shapes"_a, "wait"_a,
         "allow_library"_a, "independent_dims"_a = false,

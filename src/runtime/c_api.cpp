@@ -12,6 +12,7 @@
 #include "runtime/json.h"
 #include "runtime/output_memory.h"
 #include "runtime/session.h"
+#include "runtime/state.h"
 
 // Defined by the emitter. Default visibility: reached through the GOT, so that weights may be any distance away.
 extern "C" {
@@ -27,6 +28,11 @@ struct ingot_model {
   std::unique_ptr<ingot::Session> session;
   std::string signature;
   bool plain = true;  // has_plain_ports
+};
+
+struct ingot_state {
+  std::unique_ptr<ingot::State> state;
+  std::string signature;
 };
 
 namespace {
@@ -73,6 +79,34 @@ void* output_memory(ingot_tensor& out, size_t index, ingot::DType dtype, const s
   out.rank = static_cast<int32_t>(dims.size());
   std::copy(dims.begin(), dims.end(), out.dims);
   return out.data;
+}
+
+std::vector<ingot::TensorView> views_of(const ingot_tensor* inputs, size_t count) {
+  std::vector<ingot::TensorView> views;
+  for (size_t i = 0; i < count; i++) views.push_back(ingot::view_from_c(inputs[i], "input " + std::to_string(i)));
+  return views;
+}
+
+ingot::OutputAllocator allocator(ingot_tensor* outputs) {
+  return [outputs](size_t i, ingot::DType dtype, const std::vector<int64_t>& dims) {
+    return output_memory(outputs[i], i, dtype, dims);
+  };
+}
+
+void check_output_count(size_t wanted, size_t given) {
+  if (given != wanted) ingot::invalid_input("the model has {} outputs, room for {} was given", wanted, given);
+}
+
+std::string state_signature(const ingot::Graph& g, const ingot::State& state) {
+  std::vector<ingot::TensorId> inputs, outputs;
+  for (size_t i : state.inputs()) inputs.push_back(g.inputs[i]);
+  for (size_t o : state.outputs()) outputs.push_back(g.outputs[o]);
+  std::string pairs;
+  for (const ingot::Tied& t : state.pairs())
+    pairs += fmt::format("{}[{}, {}]", pairs.empty() ? "" : ", ", ingot::json_string(g.tensor(g.inputs[t.input]).name),
+                         ingot::json_string(g.tensor(g.outputs[t.output]).name));
+  return fmt::format(R"({{"inputs": {}, "outputs": {}, "state": [{}]}})", ingot::ports_json(g, inputs),
+                     ingot::ports_json(g, outputs), pairs);
 }
 
 // Results that are not all tensors of numbers. All or none of the outputs are filled.
@@ -127,26 +161,75 @@ INGOT_EXPORT ingot_status ingot_run(ingot_model* model, const ingot_tensor* inpu
   return guarded([&] {
     if (!model || (!inputs && input_count) || (!outputs && output_count))
       ingot::invalid_input("ingot_run: a null argument");
-    const size_t wanted = model->session->graph().outputs.size();
-    if (output_count != wanted)
-      ingot::invalid_input("the model has {} outputs, room for {} was given", wanted, output_count);
-    auto what = [](size_t i) { return "input " + std::to_string(i); };
-    if (!model->plain) {
-      std::vector<ingot::Value> values;
-      for (size_t i = 0; i < input_count; i++) values.push_back(ingot::from_c(inputs[i], what(i)));
-      return give(model->session->run(values), outputs);
-    }
-    std::vector<ingot::TensorView> views;
-    for (size_t i = 0; i < input_count; i++) views.push_back(ingot::view_from_c(inputs[i], what(i)));
-    model->session->run(views, [&](size_t i, ingot::DType dtype, const std::vector<int64_t>& dims) {
-      return output_memory(outputs[i], i, dtype, dims);
-    });
+    check_output_count(model->session->graph().outputs.size(), output_count);
+    if (model->plain) return model->session->run(views_of(inputs, input_count), allocator(outputs));
+    std::vector<ingot::Value> values;
+    for (size_t i = 0; i < input_count; i++) values.push_back(ingot::from_c(inputs[i], "input " + std::to_string(i)));
+    give(model->session->run(values), outputs);
   });
 }
 
 INGOT_EXPORT void ingot_release(ingot_tensor* output) {
   if (!output) return;
   ingot::release_c(*output);
+}
+
+INGOT_EXPORT ingot_status ingot_state_create(ingot_model* model, const char* const* inputs, const char* const* outputs,
+                                             size_t count, ingot_state** state) {
+  return guarded([&] {
+    if (!model || !state || (count && (!inputs || !outputs)))
+      ingot::invalid_input("ingot_state_create: a null argument");
+    ingot::StateNames names;
+    for (size_t i = 0; i < count; i++) {
+      if (!inputs[i] || !outputs[i]) ingot::invalid_input("ingot_state_create: a null name");
+      names.emplace_back(inputs[i], outputs[i]);
+    }
+    auto made = std::make_unique<ingot_state>();
+    made->state = ingot::bind_state(*model->session, names);
+    made->signature = state_signature(model->session->graph(), *made->state);
+    *state = made.release();
+  });
+}
+
+INGOT_EXPORT void ingot_state_destroy(ingot_state* state) { delete state; }
+
+INGOT_EXPORT const char* ingot_state_signature(const ingot_state* state) {
+  return state ? state->signature.c_str() : "";
+}
+
+INGOT_EXPORT ingot_status ingot_state_run(ingot_state* state, const ingot_tensor* inputs, size_t input_count,
+                                          ingot_tensor* outputs, size_t output_count) {
+  return guarded([&] {
+    if (!state || (!inputs && input_count) || (!outputs && output_count))
+      ingot::invalid_input("ingot_state_run: a null argument");
+    check_output_count(state->state->outputs().size(), output_count);
+    state->state->run(views_of(inputs, input_count), allocator(outputs));
+  });
+}
+
+INGOT_EXPORT ingot_status ingot_state_reset(ingot_state* state) {
+  return guarded([&] {
+    if (!state) ingot::invalid_input("ingot_state_reset: a null argument");
+    state->state->reset();
+  });
+}
+
+INGOT_EXPORT int64_t ingot_state_length(ingot_state* state) { return state ? state->state->length() : -1; }
+
+INGOT_EXPORT ingot_status ingot_state_get(ingot_state* state, size_t pair, ingot_tensor* value) {
+  return guarded([&] {
+    if (!state || !value) ingot::invalid_input("ingot_state_get: a null argument");
+    state->state->get(pair, [value](size_t i, ingot::DType dtype, const std::vector<int64_t>& dims) {
+      return output_memory(*value, i, dtype, dims);
+    });
+  });
+}
+
+INGOT_EXPORT ingot_status ingot_state_set(ingot_state* state, size_t pair, const ingot_tensor* value) {
+  return guarded([&] {
+    if (!state || !value) ingot::invalid_input("ingot_state_set: a null argument");
+    state->state->set(pair, ingot::view_from_c(*value, "the state"));
+  });
 }
 
 INGOT_EXPORT const char* ingot_error(void) { return last_error.c_str(); }

@@ -17,26 +17,27 @@ std::string json_string(const std::string& s) {
   return out + "\"";
 }
 
-std::string signature_json(const Graph& g) {
-  auto list = [&](const std::vector<TensorId>& ids) {
-    std::string out = "[";
-    for (size_t i = 0; i < ids.size(); i++) {
-      const Tensor& t = g.tensor(ids[i]);
-      std::string shape = t.info.shape ? "[" : "null";
-      if (t.info.shape) {
-        for (size_t d = 0; d < t.info.shape->size(); d++) {
-          const Dim& dim = (*t.info.shape)[d];
-          shape += (d ? ", " : "") + (dim.is_const() ? dim.str() : json_string(dim.str()));
-        }
-        shape += "]";
+std::string ports_json(const Graph& g, const std::vector<TensorId>& ids) {
+  std::string out = "[";
+  for (size_t i = 0; i < ids.size(); i++) {
+    const Tensor& t = g.tensor(ids[i]);
+    std::string shape = t.info.shape ? "[" : "null";
+    if (t.info.shape) {
+      for (size_t d = 0; d < t.info.shape->size(); d++) {
+        const Dim& dim = (*t.info.shape)[d];
+        shape += (d ? ", " : "") + (dim.is_const() ? dim.str() : json_string(dim.str()));
       }
-      const std::string form = t.info.form == Form::Tensor ? "" : fmt::format(R"(, "form": "{}")", name(t.info.form));
-      out += fmt::format(R"({}{{"name": {}, "dtype": "{}", "shape": {}{}}})", i ? ", " : "", json_string(t.name),
-                         name(t.info.dtype), shape, form);
+      shape += "]";
     }
-    return out + "]";
-  };
-  return fmt::format(R"({{"inputs": {}, "outputs": {}}})", list(g.inputs), list(g.outputs));
+    const std::string form = t.info.form == Form::Tensor ? "" : fmt::format(R"(, "form": "{}")", name(t.info.form));
+    out += fmt::format(R"({}{{"name": {}, "dtype": "{}", "shape": {}{}}})", i ? ", " : "", json_string(t.name),
+                       name(t.info.dtype), shape, form);
+  }
+  return out + "]";
+}
+
+std::string signature_json(const Graph& g) {
+  return fmt::format(R"({{"inputs": {}, "outputs": {}}})", ports_json(g, g.inputs), ports_json(g, g.outputs));
 }
 
 }  // namespace ingot

@@ -15,7 +15,9 @@ class Profile {
   ~Profile();  // writes the file; a profile that cannot be written is reported on stderr, never thrown
 
   static int64_t now();  // nanoseconds, monotonic
-  void add(const Graph&, const Plan&, const PlannedStep&, bool specialised, int64_t start, int64_t end);
+  // infos: of all tensors, as planned.
+  void add(const Graph&, const std::vector<TensorInfo>& infos, const PlannedStep&, bool specialised, int64_t start,
+           int64_t end);
 
  private:
   std::string path_;

@@ -2,108 +2,21 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <list>
 #include <mutex>
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/memory.h"
+#include "ops/layout.h"
 #include "planner/plan.h"
 #include "runtime/profile.h"
-#include "runtime/run_alone.h"
+#include "runtime/ready.h"
 #include "runtime/thread_pool.h"
 
 namespace ingot {
 namespace {
-
-using InputDims = std::vector<std::vector<int64_t>>;
-
-struct Freed {
-  void operator()(void* p) const { std::free(p); }
-};
-using Memory = std::unique_ptr<std::byte, Freed>;
-
-Memory allocate(int64_t bytes) {
-  auto* p = static_cast<std::byte*>(aligned_memory(static_cast<size_t>(bytes)));
-  if (!p) fail(ErrorKind::Resource, "no memory for {} bytes of intermediate tensors", bytes);
-  return Memory(p);
-}
-
-// Memory and operand pointers of one run at a time; kept for the next run of the same plan.
-struct Context {
-  Memory arena, scratch;
-  int64_t scratch_stride = 0;
-  std::vector<void*> pointers;  // operands of all steps, flat
-};
-
-// A plan with what running it repeatedly needs.
-struct Ready {
-  explicit Ready(Plan p, int threads) : plan(std::move(p)) {
-    scratch_stride = (plan.scratch_bytes + 127) / 64 * 64;
-    scratch_total = checked_mul(scratch_stride, threads);
-    for (size_t s = 0; s < plan.steps.size(); s++) {
-      first.push_back(slots);
-      const auto& operands = plan.steps[s].operands;
-      for (size_t i = 0; i < operands.size(); i++)
-        if (operands[i].kind == Location::kInput || operands[i].kind == Location::kOutput)
-          external.push_back({slots + i, operands[i]});
-      slots += operands.size();
-    }
-    for (TensorId t : plan.targets) {
-      const TensorInfo& info = plan.infos[static_cast<size_t>(t)];
-      outputs.push_back({info.dtype, numbers(*info.shape)});
-    }
-  }
-
-  std::unique_ptr<Context> take() {
-    {
-      std::lock_guard lock(mutex);
-      if (!free.empty()) {
-        auto c = std::move(free.back());
-        free.pop_back();
-        return c;
-      }
-    }
-    auto c = std::make_unique<Context>();
-    c->arena = allocate(plan.arena_bytes);
-    c->scratch = allocate(scratch_total);
-    c->scratch_stride = scratch_stride;
-    c->pointers.resize(slots);
-    for (size_t s = 0; s < plan.steps.size(); s++)
-      for (size_t i = 0; i < plan.steps[s].operands.size(); i++) {
-        const Location& l = plan.steps[s].operands[i];
-        void* p = nullptr;
-        if (l.kind == Location::kConstant) p = const_cast<std::byte*>(l.data);
-        if (l.kind == Location::kArena) p = c->arena.get() + l.offset;
-        c->pointers[first[s] + i] = p;
-      }
-    return c;
-  }
-  void give_back(std::unique_ptr<Context> c) {
-    std::lock_guard lock(mutex);
-    free.push_back(std::move(c));
-  }
-
-  Plan plan;
-  struct Output {
-    DType dtype;
-    std::vector<int64_t> dims;
-  };
-  std::vector<Output> outputs;
-  int64_t scratch_stride = 0, scratch_total = 0;
-  size_t slots = 0;
-  std::vector<size_t> first;
-  struct External {
-    size_t slot;
-    Location location;
-  };
-  std::vector<External> external;
-  RunAlone run_alone;
-  std::mutex mutex;
-  std::vector<std::unique_ptr<Context>> free;
-};
 
 // What is known for one set of input shapes: a plan, or, where shapes depend on data, the plan that finds the data
 // and what follows for each value it has had.
@@ -116,7 +29,7 @@ struct Entry {
 };
 
 struct StepCall {
-  const PlannedStep* step;
+  const BoundStep* step;
   KernelFn function;
   void* const* operands;
   std::byte* scratch;
@@ -209,46 +122,82 @@ struct Region::Impl {
   std::shared_ptr<const Graph> graph;
   RegionOptions options;
   std::mutex mutex;
-  std::list<std::pair<InputDims, std::shared_ptr<Entry>>> cache;  // most recently used first
+  std::list<std::pair<PlanInputs, std::shared_ptr<Entry>>> cache;        // most recently used first
+  std::map<std::vector<TensorId>, std::unique_ptr<Lowering>> lowerings;  // by targets; as the last plan left them
+  std::shared_ptr<Contexts> contexts = std::make_shared<Contexts>();
   std::atomic<int64_t> arena{0};
 
+  static std::string_view bytes_of(const TensorView& v) {
+    return {static_cast<const char*>(v.data), static_cast<size_t>(byte_size(v.dtype, product_of(v.dims)))};
+  }
+  bool fits(const PlanInputs& planned, const std::vector<TensorView>& inputs) const {
+    const auto same_dims = [](const PlanInput& p, const TensorView& v) { return p.dims == v.dims; };
+    return std::equal(planned.begin(), planned.end(), inputs.begin(), inputs.end(), same_dims) &&
+           std::all_of(options.decisive.begin(), options.decisive.end(),
+                       [&](size_t i) { return planned[i].elements == bytes_of(inputs[i]); });
+  }
+  PlanInputs plan_inputs(const std::vector<TensorView>& inputs) const {
+    PlanInputs out;
+    for (const TensorView& v : inputs) out.push_back({v.dims});
+    for (size_t i : options.decisive) out[i].elements = bytes_of(inputs[i]);
+    return out;
+  }
+
   std::shared_ptr<Entry> entry_for(const std::vector<TensorView>& inputs) {
-    auto same = [&](const InputDims& dims) {
-      for (size_t i = 0; i < dims.size(); i++)
-        if (dims[i] != inputs[i].dims) return false;
-      return true;
-    };
     std::lock_guard lock(mutex);
     for (auto it = cache.begin(); it != cache.end(); ++it)
-      if (same(it->first)) {
+      if (fits(it->first, inputs)) {
         if (it != cache.begin()) cache.splice(cache.begin(), cache, it);
         return it->second;
       }
     return nullptr;
   }
 
-  void resolve(Entry& e, const InputDims& dims, const KnownValues& known, const std::vector<TensorId>& targets) {
+  std::shared_ptr<Ready> plan(const PlanInputs& inputs, const std::vector<TensorId>& targets,
+                              const KnownValues& known) {
+    std::unique_ptr<Lowering> lowering;  // one planner at a time has it; another makes its own
+    {
+      std::lock_guard lock(mutex);
+      lowering = std::move(lowerings[targets]);
+    }
+    if (!lowering) lowering = std::make_unique<Lowering>(*graph, targets);
+    std::exception_ptr failure;
+    std::shared_ptr<Ready> ready;
     try {
-      e.ready =
-          std::make_shared<Ready>(make_plan(*graph, dims, targets, options.kernels.get(), known), options.threads);
+      lowering->update(inputs, known);
+      const bool whole = targets == graph->outputs;
+      ready = std::make_shared<Ready>(
+          make_plan(*lowering, options.kernels.get(), whole ? options.tied : std::vector<Tied>()), options.threads);
+      if (options.profile) ready->infos = lowering->infos();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    std::lock_guard lock(mutex);
+    lowerings[targets] = std::move(lowering);
+    if (failure) std::rethrow_exception(failure);
+    return ready;
+  }
+
+  void resolve(Entry& e, const PlanInputs& inputs, const KnownValues& known) {
+    try {
+      e.ready = plan(inputs, graph->outputs, known);
     } catch (const DataNeeded& d) {
       e.needed = d.tensor;
     }
     // What decides a shape may itself have a shape that data decide: the first of them is found first.
     const auto& in = graph->inputs;
     while (!e.ready && !e.finder && std::find(in.begin(), in.end(), e.needed) == in.end()) try {
-        e.finder =
-            std::make_shared<Ready>(make_plan(*graph, dims, {e.needed}, options.kernels.get(), known), options.threads);
+        e.finder = plan(inputs, {e.needed}, known);
       } catch (const DataNeeded& before) {
         e.needed = before.tensor;
       }
   }
 
-  std::shared_ptr<Entry> new_entry(const InputDims& dims) {
+  std::shared_ptr<Entry> new_entry(const PlanInputs& inputs) {
     auto e = std::make_shared<Entry>();
-    resolve(*e, dims, {}, graph->outputs);
+    resolve(*e, inputs, {});
     std::lock_guard lock(mutex);
-    cache.emplace_front(dims, e);
+    cache.emplace_front(inputs, e);
     while (cache.size() > options.plans) cache.pop_back();
     return e;
   }
@@ -259,17 +208,13 @@ struct Region::Impl {
     for (size_t i = 0; i < inputs.size(); i++)
       if (inputs[i].dtype != graph->info(graph->inputs[i]).dtype || !inputs[i].data) check_inputs(*graph, inputs);
     std::shared_ptr<Entry> e = entry_for(inputs);
-    InputDims dims;
     if (!e) {
       check_inputs(*graph, inputs);
-      for (const auto& i : inputs) dims.push_back(i.dims);
-      e = new_entry(dims);
+      e = new_entry(plan_inputs(inputs));
     }
     KnownValues known;
     by_shape = e->ready != nullptr;
     while (!e->ready) {
-      if (dims.empty())
-        for (const auto& i : inputs) dims.push_back(i.dims);
       const ConstantPtr data = find_values(*e, inputs);
       known[e->needed] = data;
       const std::string found(reinterpret_cast<const char*>(data->bytes.data()), data->bytes.size());
@@ -279,7 +224,7 @@ struct Region::Impl {
       if (!next) {
         if (e->next.size() > options.plans) e->next.clear();
         auto fresh = std::make_shared<Entry>();
-        resolve(*fresh, dims, known, graph->outputs);
+        resolve(*fresh, plan_inputs(inputs), known);
         e->next[found] = fresh;
         e = fresh;
       } else {
@@ -295,16 +240,16 @@ struct Region::Impl {
       const Value v = borrow(inputs[static_cast<size_t>(given - graph->inputs.begin())]);
       return make_constant(v.tensor().dtype, v.tensor().dims, v.tensor().bytes);
     }
-    const TensorInfo& info = e.finder->plan.infos[static_cast<size_t>(e.needed)];
-    const int64_t n = product(*info.shape).value();
+    const Plan::Result& result = e.finder->plan.results[0];
+    const int64_t n = product_of(result.dims);
     if (n > static_cast<int64_t>(kMaxValues))
       ingot::fail(ErrorKind::Unsupported, "tensor '{}' decides a shape but has {} elements",
                   graph->tensor(e.needed).name, n);
     std::byte* data = nullptr;
-    ConstantPtr c = make_constant(info.dtype, numbers(*info.shape), &data);
-    std::unique_ptr<Context> context = e.finder->take();
+    ConstantPtr c = make_constant(result.dtype, result.dims, &data);
+    std::unique_ptr<Context> context = contexts->take(*e.finder);
     execute(*e.finder, *context, inputs, {data});
-    e.finder->give_back(std::move(context));
+    contexts->give_back(std::move(context));
     return c;
   }
 
@@ -335,35 +280,39 @@ struct Region::Impl {
   }
 
   void run(Ready& r, Context& c, const std::vector<TensorView>& inputs, const OutputAllocator& allocate_output,
-           std::vector<void*>& outputs) {
+           std::vector<void*>& outputs, const TakenOver& taken = nullptr) {
     arena.store(r.plan.arena_bytes, std::memory_order_relaxed);
     outputs.clear();
-    for (size_t i = 0; i < r.outputs.size(); i++)
-      outputs.push_back(allocate_output(i, r.outputs[i].dtype, r.outputs[i].dims));
+    for (size_t i = 0; i < r.plan.results.size(); i++) {
+      const Plan::Result& result = r.plan.results[i];
+      outputs.push_back(result.in_input < 0 ? allocate_output(i, result.dtype, result.dims) : nullptr);
+      if (result.in_input >= 0) taken(i, result.dims);
+    }
     execute(r, c, inputs, outputs);
   }
 
   void run_step(Ready& r, size_t s, Context& c, int threads, bool& missed) {
     const PlannedStep& p = r.plan.steps[s];
+    const BoundStep& b = *p.bound;
     // One choice for all threads of the step; specialised code may come while it runs.
-    const KernelFn specialised = p.specialised ? p.specialised->function.load(std::memory_order_acquire) : nullptr;
-    const bool misses = p.specialised && !specialised, timed = misses || options.profile;
-    StepCall call{&p,
-                  specialised ? specialised : p.native,
+    const KernelFn specialised = b.specialised ? b.specialised->function.load(std::memory_order_acquire) : nullptr;
+    const bool misses = b.specialised && !specialised, timed = misses || options.profile;
+    StepCall call{&b,
+                  specialised ? specialised : b.native,
                   c.pointers.data() + r.first[s],
                   c.scratch.get(),
-                  c.scratch_stride,
+                  r.scratch_stride,
                   options.flush_denormals,
                   {kOk}};
     const int64_t start = timed ? Profile::now() : 0;
-    if (threads == 1 || p.step.units <= p.step.grain)
-      run_range(&call, {0, p.step.units, 0, 0});
+    if (threads == 1 || b.step.units <= b.step.grain)
+      run_range(&call, {0, b.step.units, 0, 0});
     else
-      parallel_for(p.step.units, p.step.grain, threads, run_range, &call);
+      parallel_for(b.step.units, b.step.grain, threads, run_range, &call);
     const int64_t end = timed ? Profile::now() : 0;
-    if (misses) p.specialised->native_ns.fetch_add(end - start, std::memory_order_relaxed);
+    if (misses) b.specialised->native_ns.fetch_add(end - start, std::memory_order_relaxed);
     missed |= misses;
-    if (options.profile) options.profile->add(*graph, r.plan, p, specialised != nullptr, start, end);
+    if (options.profile) options.profile->add(*graph, r.infos, p, specialised != nullptr, start, end);
     if (int32_t status = call.status.load(std::memory_order_relaxed); status != kOk)
       invalid_input("{}: {}", graph->nodes[static_cast<size_t>(p.node)].label(), status_text(status));
   }
@@ -378,14 +327,14 @@ Region::~Region() = default;
 
 void Region::prepare() {
   Impl& m = *impl_;
-  InputDims dims;
+  PlanInputs inputs;
   for (TensorId t : m.graph->inputs) {
     const TensorInfo& info = m.graph->info(t);
     if (!info.shape || !is_const(*info.shape)) return;
-    dims.push_back(numbers(*info.shape));
+    inputs.push_back({numbers(*info.shape)});
   }
   try {
-    m.new_entry(dims);
+    m.new_entry(inputs);
   } catch (const Error&) {  // the run will say so
   }
 }
@@ -393,49 +342,50 @@ void Region::prepare() {
 int64_t Region::arena_bytes() const { return impl_->arena.load(); }
 
 struct Region::Memo {
-  Memo() = default;
+  explicit Memo(std::shared_ptr<Contexts> pool) : contexts(std::move(pool)) {}
   Memo(const Memo&) = delete;
   Memo& operator=(const Memo&) = delete;
-  ~Memo() { set(nullptr); }
-
-  bool fits(const std::vector<TensorView>& inputs) const {
-    if (!ready || dims.size() != inputs.size()) return false;
-    for (size_t i = 0; i < dims.size(); i++)
-      if (dims[i] != inputs[i].dims) return false;
-    return true;
+  ~Memo() {
+    if (context) contexts->give_back(std::move(context));
   }
+
   void set(std::shared_ptr<Ready> next) {
-    if (next == ready) return;
-    if (context) ready->give_back(std::move(context));
     ready = std::move(next);
-    if (ready) context = ready->take();
+    if (context)
+      context->prepare(*ready);
+    else
+      context = contexts->take(*ready);
   }
 
+  std::shared_ptr<Contexts> contexts;
   std::shared_ptr<Ready> ready;
   std::unique_ptr<Context> context;
   bool by_shape = false;  // the plan serves all data of these dims
-  InputDims dims;
+  PlanInputs inputs;
   std::vector<void*> outputs;
 };
 
 void Region::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate_output) {
   bool by_shape = false;
   const std::shared_ptr<Ready> ready = impl_->plan_for(inputs, by_shape);
-  std::unique_ptr<Context> context = ready->take();
+  std::unique_ptr<Context> context = impl_->contexts->take(*ready);
   std::vector<void*> outputs;
   impl_->run(*ready, *context, inputs, allocate_output, outputs);
-  ready->give_back(std::move(context));
+  impl_->contexts->give_back(std::move(context));
 }
 
-void Region::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate_output, MemoPtr& kept) {
-  if (!kept) kept = std::make_shared<Memo>();
+void Region::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate_output, MemoPtr& kept,
+                 const TakenOver& taken) {
+  if (!kept) kept = std::make_shared<Memo>(impl_->contexts);
   Memo& memo = *kept;
-  if (!memo.by_shape || !memo.fits(inputs)) {
-    memo.set(impl_->plan_for(inputs, memo.by_shape));
-    memo.dims.resize(inputs.size());
-    for (size_t i = 0; i < inputs.size(); i++) memo.dims[i] = inputs[i].dims;
+  if (!memo.by_shape || !impl_->fits(memo.inputs, inputs)) {
+    memo.by_shape = false;  // until it is there
+    bool by_shape = false;
+    memo.set(impl_->plan_for(inputs, by_shape));
+    memo.inputs = impl_->plan_inputs(inputs);
+    memo.by_shape = by_shape;
   }
-  impl_->run(*memo.ready, *memo.context, inputs, allocate_output, memo.outputs);
+  impl_->run(*memo.ready, *memo.context, inputs, allocate_output, memo.outputs, taken);
 }
 
 }  // namespace ingot

@@ -1,6 +1,7 @@
 // A graph, or a part of one, that is planned as a whole: tensors of numbers in and out, no host operators. It resolves
 // shapes, lifetimes and kernels once per distinct set of input shapes, keeps the resolved plans in an LRU, and then
-// only calls functions.
+// only calls functions. What a new set of shapes leaves as it was is taken from the plan before (planner/lowering.h);
+// all plans run in the same memory.
 #pragma once
 #include <map>
 #include <memory>
@@ -19,18 +20,24 @@ struct RegionOptions {
   size_t plans = 16;             // kept
   bool flush_denormals = false;  // kernels take them for 0, and give 0 for them
   std::shared_ptr<Profile> profile;
+  std::vector<Tied> tied;        // outputs that are made in the memory of an input where they can be
+  std::vector<size_t> decisive;  // inputs whose elements plans may depend on: few numbers
 };
 
 class Region {
  public:
   Region(std::shared_ptr<const Graph> graph, const RegionOptions&);
   ~Region();
-  // What one caller keeps between runs, one at a time: the plan for the last shapes and its memory.
+  // What one caller keeps between runs, one at a time: the plan for the last shapes and memory to run it.
   struct Memo;
   using MemoPtr = std::shared_ptr<Memo>;
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate);
   // The same with a memo, which the first run makes. Shapes that stay the same are then not looked up again.
-  void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate, MemoPtr&);
+  // Tied outputs that this run makes in the memory of their inputs get none of their own: `taken` is told of them
+  // before anything is computed.
+  using TakenOver = std::function<void(size_t output, const std::vector<int64_t>& dims)>;
+  void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate, MemoPtr&,
+           const TakenOver& taken = nullptr);
   void prepare();  // plans, if all input shapes are known
   int64_t arena_bytes() const;
 

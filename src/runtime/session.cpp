@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "runtime/bound_graph.h"
 #include "runtime/flow.h"
 #include "runtime/thread_pool.h"
 
@@ -97,13 +98,14 @@ TensorView view_of(const Value& v) {
 
 struct Session::Impl {
   SessionOptions session_options;
-  std::mutex mutex;                      // guards the making of `independent`
+  std::mutex mutex;                      // guards the making of `independent` and `bound`
   std::unique_ptr<Session> independent;  // of dims that share a name; made when first needed
   std::shared_ptr<const Graph> graph;
   StringPool constants;
   RegionOptions options;
   std::unique_ptr<Flow> flow;
-  bool plain = true;  // has_plain_ports
+  std::map<std::vector<Tied>, std::unique_ptr<BoundGraph>> bound;  // guarded by mutex
+  bool plain = true;                                               // has_plain_ports
 
   void check(const std::vector<Value>& inputs) const {
     if (inputs.size() != graph->inputs.size())
@@ -156,6 +158,16 @@ Session::~Session() = default;
 const Graph& Session::graph() const { return *impl_->graph; }
 int Session::threads() const { return impl_->options.threads; }
 void Session::prepare() { impl_->flow->prepare(); }
+Session& Session::with_independent_dims(const DimsDisagree& e) { return impl_->with_independent_dims(e); }
+
+const BoundGraph* Session::bound_graph(const std::vector<Tied>& pairs) {
+  if (!impl_->flow->whole()) return nullptr;
+  std::lock_guard lock(impl_->mutex);
+  std::unique_ptr<BoundGraph>& bound = impl_->bound[pairs];
+  if (!bound) bound = bind_graph(impl_->graph, pairs, impl_->options);
+  return bound.get();
+}
+
 int64_t Session::arena_bytes() const { return impl_->flow->arena_bytes(); }
 
 void Session::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate) {

@@ -15,6 +15,9 @@
 namespace ingot {
 
 class Session;
+struct BoundGraph;
+struct DimsDisagree;
+struct Tied;
 
 struct SessionOptions {
   int threads = 0;      // 0: INGOT_NUM_THREADS, affinity, cgroup quota, OMP_NUM_THREADS
@@ -59,6 +62,10 @@ class Session {
   // Plans what can be planned before the first run: the parts of the graph whose shapes are all known. Their kernels
   // are asked for now.
   void prepare();
+  // For states (runtime/state.h): the graph for these pairs; null where it is not one region. And the session of
+  // SessionOptions::with_independent_dims; throws the error where there is none.
+  const BoundGraph* bound_graph(const std::vector<Tied>&);
+  Session& with_independent_dims(const DimsDisagree&);
   // Bytes of the arenas for the most recently used plans.
   int64_t arena_bytes() const;
 

@@ -191,7 +191,7 @@ TEST(GemmNarrow, RowsOf16Bits) {
     for (int64_t block : {0, 1, 5, 16, 32, 48, 64, 80})
       for (int64_t k : {1, 31, 64, 130})
         for (Zero zero : {kNone, kOne, kFraction})
-          for (int64_t m : {1, 2, 7})
+          for (int64_t m : {1, 5, 7})
             check({.m = m, .n = 50, .k = k, .dtype = t, .block = block, .zero = zero, .a_digits = 2});
 }
 
@@ -229,7 +229,9 @@ TEST(GemmNarrow, Forms) {
   EXPECT_EQ(gemm_form(p), kGemmFixed);
   p.a_digits = 3;
   EXPECT_EQ(gemm_form(p), kGemmWide);
-  p.a_digits = 2, p.b_type = kPanelBF16;
+  p.a_digits = 2, p.m = 4;
+  EXPECT_EQ(gemm_form(p), kGemmFew);
+  p.m = 64, p.b_type = kPanelBF16;
   EXPECT_EQ(gemm_form(p), kGemmWide);
   p.m = 1;
   EXPECT_EQ(gemm_form(p), kGemmFew);

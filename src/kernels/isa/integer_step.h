@@ -1,6 +1,6 @@
-// Between two steps of a register tile of integers, as end_step of isa/lanes.h: loads of the next step stay behind this,
-// and all sums are as the step left them. LLVM may change the order of such sums: it would add products to each other
-// first, and have more of them than registers.
+// Between two steps of a register tile of integers, as end_step of isa/lanes.h: loads of the next step stay behind
+// this, and all sums are as the step left them. LLVM may change the order of such sums: it would add products to each
+// other first, and have more of them than registers.
 #pragma once
 
 namespace ingot::kernel {
