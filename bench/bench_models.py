@@ -37,8 +37,10 @@ from ingot._ingot import cpu_target, fma_unit
 
 ENGINES = ("ingot", "onnxruntime", "openvino")
 FOLDER = ROOT / "build" / "bench-models"
-# Largest difference from onnxruntime, relative to the largest value of an output, that counts as equal.
-TOLERANCE, ROUGH_TOLERANCE = 1e-3, 5e-2
+# Largest difference from onnxruntime, relative to the largest value of an output, that counts as equal. Dozens of
+# dynamic quantizations in a row magnify roundings: of "hifigan int8" both engines err by 0.296 (RMS) against the float
+# model, and differ by 0.11 from each other.
+TOLERANCE, ROUGH_TOLERANCE = 1e-3, 0.15
 # Outputs that are all but zero are taken as of this size: a Sigmoid far below zero is mostly rounding.
 SMALLEST_SCALE = 1e-3
 
@@ -141,7 +143,9 @@ def measure(model: RealModel, settings: Settings, folder: Path) -> dict[str, Any
             request: dict[str, Any] = {"engine": engine, "path": str(file), "inputs": str(data), "threads": 1}
             outputs = folder / f"{who}.npz"
             starts = []
-            for _ in range(settings.starts):
+            # Only these are compared; the others show that they run.
+            compared = form == "free" and engine in ("ingot", "onnxruntime")
+            for _ in range(settings.starts if compared else 1):
                 starts.append(part("start", settings.limit, **request, outputs=str(outputs)))
                 if "error" in starts[-1]:
                     break
@@ -173,6 +177,10 @@ def measure_speed(
         request = {"contenders": contenders, "inputs": str(data), "threads": threads}
         request |= {"seconds": settings.seconds, "rounds": settings.rounds}
         found = part("steady", settings.limit + 4 * settings.seconds, cache, **request)
+        if "error" in found:  # OpenVINO crashes in some models, and only in their second run
+            result["errors"][f"openvino, {threads} threads"] = found["error"]
+            request["contenders"] = [c for c in contenders if c[1] != "openvino"]
+            found = part("steady", settings.limit + 4 * settings.seconds, cache, **request)
         result["steady"][str(threads)] = found
         if "error" in found:
             result["errors"][f"steady, {threads} threads"] = found["error"]
@@ -186,7 +194,7 @@ def measure_speed(
             ]
         )
         for who, engine, file in contenders
-        if engine == "ingot"
+        if who == "ingot free"
     }  # fmt: skip
     if any(engine == "ingot" for _, engine, _ in contenders):
         result["profile"] = part("profile", settings.limit, cache, path=str(files["free"]), inputs=str(data), runs=5)
@@ -260,7 +268,7 @@ def main() -> None:
 
     fetch(models)
     threads = tuple(arguments.threads)
-    settings = Settings(threads, seconds=4, rounds=10, starts=3, limit=240)
+    settings = Settings(threads, seconds=1.5, rounds=5, starts=2, limit=120)  # some 40 minutes for all models
     if arguments.quick or arguments.check:
         settings = Settings(threads, seconds=0.4, rounds=3, starts=1, limit=120, check=arguments.check)
     head = header(settings)

