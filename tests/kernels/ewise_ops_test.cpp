@@ -159,6 +159,13 @@ struct Scalar {
   static T via(T a) {
     return T(f(a));
   }
+  // To the nearest number of so many bits behind the point, half to even; infinite above `most`.
+  static T rounded(T a, int bits, int least_exponent, double most) {
+    if (!std::isfinite(a) || a == 0) return a;
+    const int exponent = std::max(std::ilogb(a), least_exponent) - bits;
+    const double r = std::ldexp(std::nearbyint(std::ldexp(double(a), -exponent)), exponent);
+    return T(std::fabs(r) > most ? std::copysign(HUGE_VAL, r) : std::copysign(r, double(a)));
+  }
   static T nan_or(T a, T b, T r) { return a != a ? a : b != b ? b : r; }
   void floats() {
     using D = double;
@@ -171,6 +178,8 @@ struct Scalar {
            {"ceil", via<std::ceil>},
            {"round", via<std::nearbyint>},
            {"trunc", via<std::trunc>},
+           {"round_f16", [](T a) { return rounded(a, 10, -14, 65504); }},
+           {"round_bf16", [](T a) { return rounded(a, 7, -126, 0x1.fep127); }},
            {"sqrt", [](T a) { return std::sqrt(a); }},
            {"rsqrt", [](T a) { return T(1 / std::sqrt(D(a))); }},
            {"recip", [](T a) { return 1 / a; }},
