@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,7 @@ def test_erf_reaches_one(save: Save) -> None:
     x = np.array([3.92, 4, 5, 50, INF, -4, -INF, 3.9, np.nan], np.float32)
     found = run(save(model), x)
     np.testing.assert_array_equal(found["y"], [1, 1, 1, 1, 1, -1, -1, 0, np.nan])
-    np.testing.assert_array_equal(found["e"], torch.erf(torch.from_numpy(x)).numpy())
+    np.testing.assert_array_equal(found["e"], [np.float32(math.erf(v)) for v in x])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])

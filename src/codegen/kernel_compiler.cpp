@@ -23,6 +23,7 @@
 #include <fstream>
 #include <mutex>
 #include <new>
+#include <optional>
 
 #include "base/error.h"
 #include "codegen/bitcode.h"
@@ -269,13 +270,21 @@ void drop_unused(llvm::Module& m, llvm::Function* entry) {
     }
 }
 
-std::string emit_object(llvm::Module& m, llvm::TargetMachine& machine) {
+// What LLVM works on.
+struct Workspace {
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::Module> module;
+  std::unique_ptr<llvm::TargetMachine> machine;
+  std::optional<Optimiser> optimiser;
+  llvm::legacy::PassManager emission;
+};
+
+std::string emit_object(Workspace& w) {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
-  llvm::legacy::PassManager passes;
-  if (machine.addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile))
+  if (w.machine->addPassesToEmitFile(w.emission, stream, nullptr, llvm::CodeGenFileType::ObjectFile))
     fail(ErrorKind::Internal, "LLVM cannot emit objects");
-  passes.run(m);
+  w.emission.run(*w.module);
   return std::string(bytes.begin(), bytes.end());
 }
 
@@ -299,32 +308,43 @@ std::string ir_text(llvm::Module& m, const KernelRequest& r) {
   return text;
 }
 
+std::string compile_in(Workspace& w, const KernelRequest& request, const std::atomic<bool>* stop) {
+  const Target& target = *request.target;
+  w.module = load_bitcode(w.context, target);
+  w.machine = target_machine(target);
+  llvm::Module& module = *w.module;
+  module.setDataLayout(w.machine->createDataLayout());
+  module.setTargetTriple(w.machine->getTargetTriple());
+  if (llvm::Error e = module.materializeMetadata())
+    fail(ErrorKind::Internal, "bitcode: {}", llvm::toString(std::move(e)));
+  Entry entry = make_entry(module, request);
+  define_hooks(module, request.kernel, request.expr ? *request.expr : parse_expr("acc", {DType::F32}), target);
+  w.optimiser.emplace(*w.machine, stop);
+  inline_all(entry, target, *w.optimiser);
+  drop_unused(module, entry.function);
+  std::string problem;
+  llvm::raw_string_ostream stream(problem);
+  if (llvm::verifyModule(module, &stream)) fail(ErrorKind::Internal, "kernel {}: {}", request.kernel, problem);
+  w.optimiser->optimise(module);
+  if (stop && stop->load()) throw Stopped();
+  if (std::getenv("INGOT_DUMP")) dump(request, ".ll", ir_text(module, request));
+  const std::string object = emit_object(w);
+  dump(request, ".o", object);
+  return object;
+}
+
 }  // namespace
 
 std::string compile_kernel(const KernelRequest& request, const std::atomic<bool>* stop) {
-  const Target& target = *request.target;
   initialise_llvm();
-  llvm::LLVMContext context;
-  std::unique_ptr<llvm::Module> module = load_bitcode(context, target);
-  std::unique_ptr<llvm::TargetMachine> machine = target_machine(target);
-  module->setDataLayout(machine->createDataLayout());
-  module->setTargetTriple(machine->getTargetTriple());
-  if (llvm::Error e = module->materializeMetadata())
-    fail(ErrorKind::Internal, "bitcode: {}", llvm::toString(std::move(e)));
-  Entry entry = make_entry(*module, request);
-  define_hooks(*module, request.kernel, request.expr ? *request.expr : parse_expr("acc", {DType::F32}), target);
-  Optimiser optimiser(*machine, stop);
-  inline_all(entry, target, optimiser);
-  drop_unused(*module, entry.function);
-  std::string problem;
-  llvm::raw_string_ostream stream(problem);
-  if (llvm::verifyModule(*module, &stream)) fail(ErrorKind::Internal, "kernel {}: {}", request.kernel, problem);
-  optimiser.optimise(*module);
-  if (stop && stop->load()) throw Stopped();
-  if (std::getenv("INGOT_DUMP")) dump(request, ".ll", ir_text(*module, request));
-  const std::string object = emit_object(*module, *machine);
-  dump(request, ".o", object);
-  return object;
+  auto workspace = std::make_unique<Workspace>();
+  try {
+    return compile_in(*workspace, request, stop);
+  } catch (const std::bad_alloc&) {
+    // LLVM does not clean up behind an exception: what it was changing is in no state to be destroyed.
+    static_cast<void>(workspace.release());
+    throw;
+  }
 }
 
 std::string_view runtime_object_bytes() { return {reinterpret_cast<const char*>(runtime_object), runtime_object_size}; }

@@ -93,8 +93,9 @@ class Writer {
   }
 
   void node(const Graph& g, const Node& given, int indent, int depth) {
-    Node n = given;  // less what no operator knows: nothing reads it, and the IR would be refused for it
-    std::erase_if(n.attrs, [&](const auto& attr) { return !knows_attribute(given, attr.first); });
+    Node n = given;  // less what no operator of ONNX knows: nothing reads it, and the IR would be refused for it
+    if (n.domain != "ingot")
+      std::erase_if(n.attrs, [&](const auto& attr) { return !knows_attribute(given, attr.first); });
     std::string head = "type: " + name_text(n.op);
     if (!n.domain.empty()) head += ", domain: " + name_text(n.domain);
     head += ", input: " + tensor_names(g, n.inputs) + ", output: " + tensor_names(g, n.outputs);

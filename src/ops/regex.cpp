@@ -235,7 +235,8 @@ class RegexCompiler {
     const char32_t c = take("an escaped character");
     if (auto it = kSimple.find(c); it != kSimple.end()) return it->second;
     if (c == 'x') return hexadecimal();
-    if (c == '0') return octal(c);
+    const bool octal_follows = more() && text_[at_] >= '0' && text_[at_] <= '7';
+    if (c == '0' || (c >= '1' && c <= '7' && octal_follows)) return octal(c);  // else a back-reference
     if (is_word(c)) {
       at_--;
       wrong(c >= '1' && c <= '9' ? "back-references are not supported" : "an unknown escape");
