@@ -147,7 +147,9 @@ def test_convolutions(save: Save, tmp_path: Path, bias: Any, weight: Any) -> Non
     reports = finished(save, tmp_path, model, x, 0.12, bias=bias, weight=weight)
     assert forms(reports["qdq"]) == dict.fromkeys(("c1", "c2", "sum", "pool"), "QDQ")
     found = forms(reports["qlinear"])
-    assert found["c1"] == found["c2"] == "QLinearConv" and found["sum"] == "QDQ" and found["pool"] == "integer"
+    # QLinearConv has biases of 32 bits only.
+    form = "ConvInteger" if bias in ("fp32", "fp32_trailing") else "QLinearConv"
+    assert found["c1"] == found["c2"] == form and found["sum"] == "QDQ" and found["pool"] == "integer"
     graph = onnx.load(tmp_path / "qdq.onnx").graph
     types = {t.name: t.data_type for t in graph.initializer}
     conv = next(n for n in graph.node if n.name == "c1")
