@@ -243,18 +243,8 @@ bool counts_up(const Editor& e, TensorId t) {
   return range && scalar_value(e.info(range->inputs[0])) == 0.0 && scalar_value(e.info(range->inputs[2])) == 1.0;
 }
 
-// key <= query, both counted up: the causal mask of lengths that only run time tells.
-bool compares_positions(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
-  const Node* n = e.maker(mask, "LessOrEqual");
-  if (!n || !counts_up(e, n->inputs[0]) || !counts_up(e, n->inputs[1])) return false;
-  const auto &keys = e.info(n->inputs[0]).shape, &queries = e.info(n->inputs[1]).shape;
-  return keys && queries && same_shape(padded_shape(*keys, 2), {Dim(1), columns}) &&
-         same_shape(*queries, {rows, Dim(1)});
-}
-
-// The fixed mask is the causal one: row i sees columns up to i.
-bool is_causal(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
-  if (compares_positions(e, mask, rows, columns)) return true;
+// A fixed mask: row i sees columns up to i.
+bool is_lower_triangle(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
   if (!e.is_constant(mask) || !(rows == columns) || !rows.is_const()) return false;
   const Constant& c = *e.info(mask).constant;
   const auto n = static_cast<size_t>(rows.value());
@@ -266,6 +256,37 @@ bool is_causal(const Editor& e, TensorId mask, const Dim& rows, const Dim& colum
     if (c.dtype == DType::F32 && (sees ? c.as<float>()[i] != 0 : c.as<float>()[i] > kMaskedOut)) return false;
   }
   return true;
+}
+
+enum class Causal { kNo, kFromStart, kFromEnd };  // row i sees columns up to i, or up to i + columns - rows
+
+// The scalar that t is the sum of 0, 1, 2, ... and; nothing where it is not known, or t no such sum.
+std::optional<Dim> counts_up_from(const Editor& e, TensorId t) {
+  if (counts_up(e, t)) return Dim(0);
+  const Node* add = e.maker(t, "Add");
+  for (size_t i = 0; add && i < 2; i++) {
+    const auto& first = e.info(add->inputs[1 - i]).values;
+    if (first && first->size() == 1 && counts_up(e, add->inputs[i])) return first->at(0);
+  }
+  return std::nullopt;
+}
+
+// key <= query, both counted up: the causal mask of lengths that only run time tells. After a past, queries are counted
+// from its length on.
+Causal compares_positions(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
+  const Node* n = e.maker(mask, "LessOrEqual");
+  if (!n || !counts_up(e, n->inputs[0])) return Causal::kNo;
+  const std::optional<Dim> first = counts_up_from(e, n->inputs[1]);
+  const auto &keys = e.info(n->inputs[0]).shape, &queries = e.info(n->inputs[1]).shape;
+  if (!first || !keys || !queries || !same_shape(padded_shape(*keys, 2), {Dim(1), columns}) ||
+      !same_shape(*queries, {rows, Dim(1)}))
+    return Causal::kNo;
+  return first->is(0) ? Causal::kFromStart : *first + rows == columns ? Causal::kFromEnd : Causal::kNo;
+}
+
+Causal causal_kind(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
+  if (const Causal kind = compares_positions(e, mask, rows, columns); kind != Causal::kNo) return kind;
+  return is_lower_triangle(e, mask, rows, columns) ? Causal::kFromStart : Causal::kNo;
 }
 
 // One mask operand: the condition as it is where it stands for minus infinity, otherwise as numbers to add.
@@ -324,9 +345,9 @@ void fuse(Editor& e, Handle root, Site& s) {
   const Node at = e.node(root);
   const Dim rows = axis_of(e, s.q, s.layout_q, 's'), columns = axis_of(e, s.k, s.layout_k, 's');
   TensorId mask = mask_operand(e, at, s);
-  const bool causal = mask != kNoTensor && is_causal(e, mask, rows, columns);
+  const Causal causal = mask == kNoTensor ? Causal::kNo : causal_kind(e, mask, rows, columns);
   Node fused{.op = "Attention", .domain = "ingot", .inputs = {s.q, s.k, s.v}};
-  if (causal) mask = kNoTensor;
+  if (causal != Causal::kNo) mask = kNoTensor;
   const Node *k = joins_past(e, s.k, s.layout_k), *v = joins_past(e, s.v, s.layout_v);
   if (k && v && s.layout_k.back() == 'd')
     fused.inputs = {s.q, k->inputs[1], v->inputs[1], mask, k->inputs[0], v->inputs[0]};
@@ -348,8 +369,9 @@ void fuse(Editor& e, Handle root, Site& s) {
                  {"layout_k", s.layout_k},
                  {"layout_v", s.layout_v},
                  {"layout_out", s.layout_out},
-                 {"causal", int64_t{causal}},
+                 {"causal", int64_t{causal != Causal::kNo}},
                  {"nan_to_zero", int64_t{s.nan_to_zero}}};
+  if (causal == Causal::kFromEnd) fused.attrs["causal_from_end"] = int64_t{1};
   fused.origins = joined_origins(e, nodes);
   e.replace(replaced, std::move(fused));
   for (Handle h : nodes)
