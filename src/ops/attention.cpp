@@ -1,7 +1,7 @@
 // ingot.Attention(Q, K, V, mask?, past_K?, past_V?, length?) = softmax(scale Q K^T + mask) V for each batch and head,
 // in one kernel (kernels/attention.h); K and V follow what is given as past. The layouts say in which order batch,
 // head, sequence and dim lie: "bhsd" or "bshd", for K also "bhds". K and V may have fewer heads than Q, each serving
-// several. `causal`: query i sees keys j <= i + causal_offset; with causal_from_end the offset is such that the last
+// several. `causal`: query i sees keys j <= i + causal_offset; with causal_end the offset is such that the last
 // query sees all keys. A boolean mask hides keys where it is false; any other is added. nan_to_zero: a query that sees
 // no key gives zeros. `length`: so many rows of the past, or of K and V where there is none, are there; the memory has
 // room for more (ops/rows.h).
@@ -175,7 +175,7 @@ void lower(LowerContext& ctx) {
   p.kv_heads = k.size('h');
   p.kv_len = p.past_len + k.size('s');
   p.causal = ctx.node.get_int("causal", 0);
-  p.causal_offset = ctx.node.get_int("causal_from_end", 0) ? p.kv_len - p.q_len : ctx.node.get_int("causal_offset", 0);
+  p.causal_offset = ctx.node.get_int("causal_end", 0) ? p.kv_len - p.q_len : ctx.node.get_int("causal_offset", 0);
   p.zero_masked_rows = ctx.node.get_int("nan_to_zero", 0);
   p.scale = ctx.node.get_float("scale", 1.f);
   p.key_block = kernel::attention_key_block(p.lanes, p.kv_len);
