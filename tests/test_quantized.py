@@ -223,7 +223,8 @@ def test_code_of_byte_products(
 def rounded(sums: NDArray[Any], zero: Any) -> NDArray[Any]:
     """What a QLinear operator stores whose scales make 2^-8."""
     limits = np.iinfo(zero.dtype)
-    return np.clip(np.rint(sums * 2.0**-8) + int(zero), limits.min, limits.max).astype(zero.dtype)
+    values: NDArray[Any] = np.clip(np.rint(sums * 2.0**-8) + int(zero), limits.min, limits.max)
+    return values.astype(zero.dtype)
 
 
 @pytest.mark.parametrize("march", ["x86-64-v2", "x86-64-v3"])
