@@ -31,10 +31,9 @@ INGOT_INLINE void depthwise_step(const ConvParams& p, const DepthwiseRow& r, con
               tap * load_partial(x + (i * p.stride[2] + t * p.dilation[2]) * channels + j * kLanes, lanes);
         }
     }
-  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) {
-    int64_t c = channel + j * kLanes;
-    store_partial(r.y + (ox + i) * channels + c, apply(e, acc[i][j], r.first_pixel + ox + i, c, lanes), lanes);
-  }
+  apply_to_tile(e, acc, r.first_pixel + ox, channel, (NV - 1) * kLanes + lanes);
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++)
+      store_partial(r.y + (ox + i) * channels + channel + j * kLanes, acc[i][j], lanes);
 }
 
 template <int MR>
