@@ -9,7 +9,7 @@ extern "C" ingot::KernelStatus ingot_gemm_row_dot(const ingot::KernelCall* call)
     constexpr int NR = decltype(width)::value;
     for_groups(call, div_up(p.n, NR), 1,
                [&](int64_t entry, int64_t, bool fresh, int64_t first, int64_t last)
-                   INGOT_INLINED { gemm_few<NR, kPanelU4, VI, 1>(call, p, entry, fresh, first, last); });
+                   INGOT_INLINED { gemm_few<NR, kPanelU4, VI, true>(call, p, entry, fresh, first, last); });
   });
   return ingot::kOk;
 }
