@@ -92,11 +92,15 @@ INGOT_INLINE void step(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t k
 // acc += a[:][0..len) * b[0..len)[:], rows of b ldb elements apart, which are floats or of a narrower type. Each
 // kUnroll elements of a row are contiguous and a_step floats from the next: kUnroll for a plain row, MR * kUnroll for
 // packed rows (pack_rows below). A low tile (MR = 1 for a matrix-vector product) keeps several partial sums per
-// element, over k modulo `parts`, to have enough independent chains.
-template <int MR, int NV, class B, class P>
+// element, over k modulo partial_sums, to have enough independent chains. Parts: as a tile of another height sums.
+INGOT_INLINE constexpr int partial_sums(int64_t rows, int64_t vectors) {
+  const int64_t chains = kAccumulators / (rows * vectors);
+  return chains >= 4 ? 4 : chains >= 2 ? 2 : 1;
+}
+template <int Parts = 0, int MR, int NV, class B, class P>
 INGOT_INLINE void accumulate(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t a_step, const B* b, int64_t ldb,
                              int64_t len, P& prefetch) {
-  constexpr int chains = kAccumulators / (MR * NV), parts = chains >= 4 ? 4 : chains >= 2 ? 2 : 1;
+  constexpr int parts = Parts ? Parts : partial_sums(MR, NV);
   VF part[parts][MR][NV];
   INGOT_UNROLL for (int p = 1; p < parts; p++) clear(part[p]);
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) part[0][i][j] = acc[i][j];

@@ -48,6 +48,7 @@ void infer(InferContext& ctx) {
     ctx.require(b.size() == 1 && (!b[0].is_const() || !w[0].is_const() || b[0] == w[0]),
                 "B is {}, expected one element for each of the {} channels of Y", str(b), w[0].str());
   }
+  require_extras(ctx, kFirstExtra, out);
   ctx.set_shape(0, std::move(out));
 }
 
