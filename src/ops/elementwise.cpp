@@ -94,10 +94,11 @@ Loop collapse(const Loop& loop) {
 constexpr int64_t kGrainElements = 16384;  // below this a thread costs more than it brings
 
 // Rows of an image channels last are as short as it has channels. Where operands are dense or repeat in every row (a
-// mean for each channel), `lengthen` makes one row of `repeats` rows, for which repeated operands are written out:
-//   x    [102400][3]    ->  [600][512]
-//   mean         [3]    ->       [512]
-constexpr int64_t kShortRow = 64, kLongRow = 256;
+// mean for each channel), several rows are joined, for which operands that repeat are written out:
+//   x    [102400][3]    ->  [1024][300]
+//   mean         [3]    ->        [300]
+constexpr int64_t kShortRow = 64, kLongRow = 256;  // elements
+constexpr int64_t kLeastToJoin = 1024;             // elements of the loop: for fewer the written-out row costs more
 
 bool repeats_in_rows(const std::vector<int64_t>& s) { return s[s.size() - 2] == 0 && s.back() == 1; }
 
@@ -106,6 +107,7 @@ int64_t rows_to_join(const Loop& loop) {
   const size_t last = loop.dims.size() - 1;
   if (last == 0 || loop.dims[last] == 0 || loop.dims[last] >= kShortRow) return 1;
   const int64_t inner = loop.dims[last], rows = loop.dims[last - 1];
+  if (product_of(loop.dims) < kLeastToJoin) return 1;
   for (const auto& s : loop.strides) {
     const bool dense = s[last - 1] == inner * s[last] && s[last] <= 1;
     if (!dense && !repeats_in_rows(s)) return 1;
