@@ -69,6 +69,26 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
         ["n", 24, "h", "w"],
         {"w": weights(24, 1, 5, 5), "b": weights(24), "s": weights(24, 1, 1)},
     ),
+    "groups of two channels": lambda: model(
+        [node("Conv", "x w b", "c", pads=[1, 1, 1, 1], group=12), node("HardSwish", "c", "y")],
+        ["n", 24, "h", "w"],
+        {"w": weights(24, 2, 3, 3), "b": weights(24)},
+    ),
+    "conv to few channels": lambda: model(
+        [node("Conv", "x w b", "c", pads=[1, 1, 1, 1]), node("HardSwish", "c", "y")],
+        ["n", 24, "h", "w"],
+        {"w": weights(3, 24, 3, 3), "b": weights(3)},
+    ),
+    "conv to part of a panel": lambda: model(
+        [node("Conv", "x w b", "c", strides=[2, 2]), node("HardSwish", "c", "y")],
+        ["n", 24, "h", "w"],
+        {"w": weights(24, 24, 3, 3), "b": weights(24)},
+    ),
+    "transposed conv": lambda: model(
+        [node("ConvTranspose", "x w b", "c", strides=[2, 2]), node("HardSwish", "c", "y")],
+        ["n", 24, "h", "w"],
+        {"w": weights(24, 9, 3, 3), "b": weights(9)},
+    ),
     "elementwise": lambda: model(
         [node("Mul", "x s", "a"), node("Add", "a s", "b"), node("Erf", "b", "c"), node("Mul", "c x", "y")],
         ["n", 24, "h", "w"],
