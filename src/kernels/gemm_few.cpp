@@ -2,29 +2,26 @@
 
 namespace ingot::kernel {
 
-// Rows of a tile. The native build, which runs only what was not foreseen, has one: four types of B times six heights
+// The native build, which runs only what was not foreseen, has tiles of one row: four types of B times six heights
 // would be most of a small library.
 #if defined(INGOT_NATIVE)
-template <int NR>
-inline constexpr int kFewTileRows = 1;
+inline constexpr bool kRowByRow = true;
 #else
-template <int NR>
-inline constexpr int kFewTileRows = kTileRows<NR>;
+inline constexpr bool kRowByRow = false;
 #endif
 
 template <int NR>
 INGOT_INLINE void gemm_few_of_type(const KernelCall* call, int64_t entry, int64_t, bool fresh, int64_t first,
                                    int64_t last) {
-  constexpr int kRows = kFewTileRows<NR>;
   const GemmParams& p = gemm_params(call);
   if (p.b_type == kPanelBF16)
-    gemm_few<NR, kPanelBF16, Shorts, kRows>(call, p, entry, fresh, first, last);
+    gemm_few<NR, kPanelBF16, Shorts, kRowByRow>(call, p, entry, fresh, first, last);
   else if (p.b_type == kPanelF16)
-    gemm_few<NR, kPanelF16, Shorts, kRows>(call, p, entry, fresh, first, last);
+    gemm_few<NR, kPanelF16, Shorts, kRowByRow>(call, p, entry, fresh, first, last);
   else if (p.b_type == kPanelI8)
-    gemm_few<NR, kPanelI8, Shorts, kRows>(call, p, entry, fresh, first, last);
+    gemm_few<NR, kPanelI8, Shorts, kRowByRow>(call, p, entry, fresh, first, last);
   else
-    gemm_few<NR, kPanelU4, Shorts, kRows>(call, p, entry, fresh, first, last);
+    gemm_few<NR, kPanelU4, Shorts, kRowByRow>(call, p, entry, fresh, first, last);
 }
 
 }  // namespace ingot::kernel

@@ -6,6 +6,6 @@ extern "C" ingot::KernelStatus ingot_gemm_row_dot(const ingot::KernelCall* call)
   using namespace ingot::kernel;
   return each_block(call, [](auto width, const ingot::KernelCall* c, int64_t entry, int64_t, bool fresh, int64_t first,
                              int64_t last) INGOT_INLINED {
-    gemm_few<decltype(width)::value, kPanelU4, VI, 1>(c, gemm_params(c), entry, fresh, first, last);
+    gemm_few<decltype(width)::value, kPanelU4, VI, true>(c, gemm_params(c), entry, fresh, first, last);
   });
 }
