@@ -133,6 +133,25 @@ void set_mask(const LowerContext& ctx, AttentionParams& p) {
 
 constexpr int64_t kUnitsWanted = 8, kLeastQueries = 32;
 
+// One query of several heads that share keys and values is to the kernel as well several queries of one head, which
+// read them once.
+void join_heads(AttentionParams& p) {
+  if (p.q_len != 1 || !kernel::attention_in_place(p) || p.kv_heads == 0) return;
+  if (p.causal && p.causal_offset < p.kv_len - 1) return;
+  int64_t joined = kernel::kAttentionFewQueries;
+  while (p.heads / p.kv_heads % joined != 0 || p.batch * p.heads / joined < kUnitsWanted)
+    if (--joined < 2) return;
+  p.causal = 0;  // it sees all keys
+  p.q_len = joined;
+  p.heads /= joined;
+  p.q_seq = p.q_head;
+  p.q_head *= joined;
+  p.out_seq = p.out_head;
+  p.out_head *= joined;
+  p.mask_q = p.mask_head;
+  p.mask_head *= joined;
+}
+
 void lower(LowerContext& ctx) {
   if (ctx.in(0).dtype != DType::F32) ctx.fail("is served for f16, bf16 and f32, not for {}", name(ctx.in(0).dtype));
   const Layouts l(ctx.node);
@@ -195,6 +214,7 @@ void lower(LowerContext& ctx) {
   p.out_head = out.stride('h');
   p.out_seq = out.stride('s');
   set_mask(ctx, p);
+  join_heads(p);
   Step& s = ctx.step(kernel::ingot_attention_f32_kernel);
   s.operands = {q.operand, k.operand, v.operand};
   if (ctx.has(kMask)) s.operands.push_back(ctx.input(kMask));
