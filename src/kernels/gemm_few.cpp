@@ -11,8 +11,9 @@ inline constexpr bool kRowByRow = false;
 #endif
 
 template <int NR>
-INGOT_INLINE void gemm_few_of_type(const KernelCall* call, const GemmParams& p, int64_t entry, bool fresh,
-                                   int64_t first, int64_t last) {
+INGOT_INLINE void gemm_few_of_type(const KernelCall* call, int64_t entry, int64_t, bool fresh, int64_t first,
+                                   int64_t last) {
+  const GemmParams& p = gemm_params(call);
   if (p.b_type == kPanelBF16)
     gemm_few<NR, kPanelBF16, Shorts, kRowByRow>(call, p, entry, fresh, first, last);
   else if (p.b_type == kPanelF16)
@@ -27,12 +28,6 @@ INGOT_INLINE void gemm_few_of_type(const KernelCall* call, const GemmParams& p, 
 
 extern "C" ingot::KernelStatus ingot_gemm_few(const ingot::KernelCall* call) {
   using namespace ingot::kernel;
-  const auto& p = *reinterpret_cast<const GemmParams*>(call->param);
-  with_panel(p.panel, [&](auto width) INGOT_INLINED {
-    constexpr int NR = decltype(width)::value;
-    for_groups(call, div_up(p.n, NR), 1,
-               [&](int64_t entry, int64_t, bool fresh, int64_t first, int64_t last)
-                   INGOT_INLINED { gemm_few_of_type<NR>(call, p, entry, fresh, first, last); });
-  });
-  return ingot::kOk;
+  return each_block(call,
+                    [](auto width, auto... at) INGOT_INLINED { gemm_few_of_type<decltype(width)::value>(at...); });
 }

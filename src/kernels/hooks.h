@@ -24,6 +24,10 @@ VF ingot_hook_epilogue(VF acc, void* const* extra, const EpilogueOperand* stride
 void ingot_hook_store(VI acc, void* out, int64_t at, void* const* extra, const EpilogueOperand* strides, int64_t row,
                       int64_t col, int64_t lanes, const ExprProgram* program);
 
+// The same where results are bytes: gives them, not yet narrowed. Specialised builds only.
+VI ingot_hook_bytes(VI acc, void* const* extra, const EpilogueOperand* strides, int64_t row, int64_t col, int64_t lanes,
+                    const ExprProgram* program);
+
 // Elements [i, i + lanes) of a row of an element-wise loop: loads, computes, stores. Specialised builds only.
 void ingot_hook_ewise(void* const* operand, const int64_t* offset, const EwiseParams* p, int64_t i, int64_t lanes);
 }

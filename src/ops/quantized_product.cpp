@@ -178,6 +178,9 @@ void emit_with_epilogue(LowerContext& ctx, const Kernel& kernel, Params p, const
   }
   p.extras = fused ? static_cast<int64_t>(r.extras.size()) : 0;
   const Operand target = fused ? r.operand : accumulators(ctx, r);
+  step.expr = std::make_shared<Expr>(fused && !r.expr.results.empty() ? r.expr : parse_expr("acc", {DType::I32}));
+  const DType type = step.expr->result_types.at(0);
+  p.c_bytes = type == DType::U8 ? kernel::kUnsignedBytes : type == DType::I8 ? kernel::kSignedBytes : kernel::kNoBytes;
   step.kernel = &kernel;
   step.operands = before;
   step.operands.push_back(target);
@@ -185,7 +188,6 @@ void emit_with_epilogue(LowerContext& ctx, const Kernel& kernel, Params p, const
   if (fused)
     for (const DenseOperand& e : r.extras) step.operands.push_back(e.operand);
   step.params = params_of(p);
-  step.expr = std::make_shared<Expr>(fused && !r.expr.results.empty() ? r.expr : parse_expr("acc", {DType::I32}));
   ctx.steps.push_back(std::move(step));
   if (!fused) emit_epilogue(ctx, r, target);
 }

@@ -133,7 +133,8 @@ def try_all(name: str, calls: str, most: int) -> Iterator[tuple[str, dict[str, A
     skip = 0
     while True:
         command = [sys.executable, "-W", "ignore", "-m", "faults.run", "--work", name, calls, str(most), str(skip)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        said = tempfile.TemporaryFile("w+")  # a pipe that nobody reads would stop the worker
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=environment)
         at = ""
         for line in lines_of(process):
             if "at" in line:
@@ -143,7 +144,9 @@ def try_all(name: str, calls: str, most: int) -> Iterator[tuple[str, dict[str, A
                 yield at, line
                 at = ""
         code = process.wait()
-        error = process.stderr.read() if process.stderr else ""
+        said.seek(0)
+        error = said.read()
+        said.close()
         if code == 0:
             return
         if not at:
