@@ -42,14 +42,19 @@ class UNet(nn.Module):  # type: ignore[misc]
         return self.last(self.after(torch.cat([y, skip], 1)))
 
 
-def trained(model: nn.Module, shape: tuple[int, ...], rate: float = 0.05, **fields: Any) -> ingot.QuantizedModel:
-    config = ingot.QuantizationAwareTrainingConfig(**fields)
-    prepared = ingot.prepare_qat(model, config, example_inputs=torch.randn(shape))
+def train(prepared: nn.Module, shape: tuple[int, ...], rate: float = 0.05) -> None:
     optimizer = torch.optim.SGD(prepared.parameters(), rate)
     for _ in range(3):
         optimizer.zero_grad()
-        prepared(torch.randn(shape)).square().mean().backward()
+        result = prepared(torch.randn(shape))
+        getattr(result, "last_hidden_state", result).square().mean().backward()
         optimizer.step()
+
+
+def trained(model: nn.Module, shape: tuple[int, ...], rate: float = 0.05, **fields: Any) -> ingot.QuantizedModel:
+    config = ingot.QuantizationAwareTrainingConfig(**fields)
+    prepared = ingot.prepare_qat(model, config, example_inputs=torch.randn(shape))
+    train(prepared, shape, rate)
     return ingot.torch_quantizer.convert(prepared)
 
 
@@ -186,6 +191,79 @@ def test_state_of_a_model_that_fx_quantized(training: bool, tmp_path: Path) -> N
     np.testing.assert_array_equal(found, direct)
     with pytest.raises(ingot.InvalidInputError, match="does not fit"):
         ingot.Model.from_state_dict(nn.Sequential(nn.Conv2d(3, 4, 3)), made.state_dict())
+
+
+@pytest.mark.parametrize("config", ["Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig"])
+def test_state_of_a_model_that_torchao_quantized(config: str, tmp_path: Path) -> None:
+    from torchao import quantization
+
+    model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 16)).eval()
+    made, x = copy.deepcopy(model), torch.randn(2, 64)
+    quantization.quantize_(made, getattr(quantization, config)())
+    report = ingot.Model.from_state_dict(model, made.state_dict()).export(
+        tmp_path / "m.onnx", dtype="int8", example_inputs=x
+    )
+    assert report.worst(EXACT) <= 1.01, str(report)  # type: ignore[operator]
+    (found,) = ingot.compile(tmp_path / "m.onnx").inference([x.numpy()]).values()
+    torch.testing.assert_close(torch.from_numpy(found), made(x).detach(), atol=1e-3, rtol=1e-3)
+
+
+def theirs(model: nn.Module, x: Tensor) -> nn.Module:
+    """Prepared for training as torchao's documents have it."""
+    from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
+    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
+    quantizer = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config(is_qat=True))
+    return prepare_qat_pt2e(torch.export.export(model.train(), (x,)).module(), quantizer)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_state_of_a_graph_prepared_for_training(ours: bool, tmp_path: Path) -> None:
+    x, model = torch.randn(2, 3, 6, 6), Traced()
+    prepared = ingot.prepare_qat(model, example_inputs=x) if ours else theirs(copy.deepcopy(model), x)
+    train(prepared, (2, 3, 6, 6))
+    state = copy.deepcopy(prepared.state_dict())
+    report = ingot.Model.from_state_dict(model, state, example_inputs=x).export(
+        tmp_path / "m.onnx", dtype="int8", example_inputs=x
+    )
+    assert report.worst(EXACT) <= 1.01, str(report)  # type: ignore[operator]
+    direct = tmp_path / "direct.onnx"
+    if ours:
+        ingot.torch_quantizer.convert(prepared).export(direct)
+    else:
+        ingot.export(prepared, direct, dtype="int8", example_inputs=x)
+    results = [ingot.compile(f).inference([x.numpy()]).values() for f in (tmp_path / "m.onnx", direct)]
+    np.testing.assert_array_equal(*(next(iter(r)) for r in results))
+    with pytest.raises(ingot.InvalidInputError, match="has to be made again"):
+        ingot.Model.from_state_dict(model, state)
+
+
+def test_state_of_a_converted_graph_lacks_scales() -> None:
+    made = trained(Traced(), (2, 3, 6, 6))
+    with pytest.raises(ingot.UnsupportedError, match="lacks the scales of its activations"):
+        ingot.Model.from_state_dict(Traced(), made.model.state_dict(), example_inputs=torch.randn(2, 3, 6, 6))
+
+
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.spectral_norm, nn.utils.spectral_norm])
+def test_spectral_norm_after_training(norm: Any, tmp_path: Path) -> None:
+    made = trained(nn.Sequential(norm(nn.Linear(8, 8)), nn.ReLU(), nn.Linear(8, 4)), (4, 8))
+    report = made.export(tmp_path / "m.onnx")
+    assert len(report.quantized) >= 2 and report.worst(EXACT) <= 1.01, str(report)  # type: ignore[operator]
+    x = torch.randn(4, 8)
+    torch.testing.assert_close(made(x), made(x), atol=0, rtol=0)  # its vectors stay as they are
+
+
+def test_layers_skipped_by_chance_in_training(tmp_path: Path) -> None:
+    from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+    config = Wav2Vec2Config(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32, conv_dim=(8, 8),
+        conv_stride=(5, 2), conv_kernel=(10, 3), num_feat_extract_layers=2, num_conv_pos_embeddings=8,
+        num_conv_pos_embedding_groups=4,
+    )  # fmt: skip
+    made = trained(Wav2Vec2Model(config), (2, 400), rate=0.001)
+    report = made.export(tmp_path / "m.onnx")
+    assert len(report.quantized) > 8 and report.worst(EXACT) <= 1.01, str(report)  # type: ignore[operator]
 
 
 class Recurrent(nn.Module):  # type: ignore[misc]

@@ -230,7 +230,10 @@ def rounded(sums: NDArray[Any], zero: Any) -> NDArray[Any]:
 @pytest.mark.parametrize("march", ["x86-64-v2", "x86-64-v3"])
 @pytest.mark.parametrize("dtype", BYTE_TYPES)
 @pytest.mark.parametrize("rows", [1, 37])
-def test_results_in_bytes_of_any_width(rows: int, dtype: Any, march: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"wait": True}, {"opt_level": 1}], ids=["specialised", "native"])
+def test_results_in_bytes_of_any_width(
+    options: dict[str, Any], rows: int, dtype: Any, march: str, tmp_path: Path
+) -> None:
     """Bytes of four vectors are stored at once, then those of one, then the last."""
     zero = dtype(7)
     scales = {"s": np.float32(2.0**-4), "t": np.float32(1), "z": zero}
@@ -238,13 +241,13 @@ def test_results_in_bytes_of_any_width(rows: int, dtype: Any, march: str, tmp_pa
         x, w = whole_range((rows, 24), dtype), whole_range((24, width), np.int8)
         nodes = [helper.make_node("QLinearMatMul", ["x", "s", "z", "w", "s", "wz", "t", "z"], ["y"])]
         model = model_of(nodes, {"x": x}, "y", {"w": w, "wz": np.int8(0), **scales})
-        y = run(model, {"x": x}, tmp_path, march=march, wait=True)
+        y = run(model, {"x": x}, tmp_path, march=march, **options)
         np.testing.assert_array_equal(y, rounded((x.astype(np.int64) - int(zero)) @ w.astype(np.int64), zero))
 
         image, taps = whole_range((1, width, 6, 3 + rows), dtype), whole_range((width, 1, 3, 3), np.int8)
         nodes = [helper.make_node("QLinearConv", ["x", "s", "z", "w", "s", "wz", "t", "z"], ["y"], group=width)]
         model = model_of(nodes, {"x": image}, "y", {"w": taps, "wz": np.int8(0), **scales})
-        y = run(model, {"x": image}, tmp_path, march=march, wait=True)
+        y = run(model, {"x": image}, tmp_path, march=march, **options)
         windows = np.lib.stride_tricks.sliding_window_view(image.astype(np.int64) - int(zero), (3, 3), axis=(2, 3))
         np.testing.assert_array_equal(y, rounded(np.einsum("ncijhw,chw->ncij", windows, taps[:, 0].astype(int)), zero))
 

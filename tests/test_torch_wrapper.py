@@ -225,21 +225,38 @@ def test_shared_and_mutated_arguments() -> None:
         same(pairs[0], pairs[1])
 
 
-def test_data_dependent_control_flow_runs_in_eager() -> None:
+def test_code_that_looks_at_values_is_compiled_around() -> None:
     class Depends(nn.Module):  # type: ignore[misc]
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * 2 if bool(x.sum() > 0) else x - 1
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
 
-    model = Depends()
+        def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+            y = self.first(x).relu() * scale
+            return self.second(y) if bool(x.sum() > 0) else y - 1
+
+    model = Depends().eval()
     fast = ingot.torch.compile(model)
-    with pytest.warns(FallbackWarning, match="runs in eager"):
-        same(fast(torch.ones(3)), torch.full((3,), 2.0))
-    same(fast(-torch.ones(3)), torch.full((3,), -2.0))
-    with pytest.raises(ingot.UnsupportedError):
-        ingot.torch.compile(model, strict=True)(torch.ones(3))
+    with torch.no_grad():
+        with pytest.warns(FallbackWarning, match="is compiled in parts: Depends.forward"):
+            same(fast(torch.ones(2, 3)), model(torch.ones(2, 3)))
+        before = ingot.torch.cache_info().misses
+        for x in (torch.ones(2, 3), -torch.ones(2, 3), torch.randn(5, 3)):
+            same(fast(x), model(x))
+        assert ingot.torch.cache_info().misses >= before + 2  # before the branch, and behind it
+        model.second.weight.data.mul_(3)
+        same(fast(torch.ones(2, 3), 2.0), model(torch.ones(2, 3), 2.0))
+        model.second = nn.Linear(3, 3)
+        same(fast(torch.ones(2, 3)), model(torch.ones(2, 3)))
+    x = torch.ones(2, 3, requires_grad=True)
+    (found,) = torch.autograd.grad(fast(x).sum(), x)
+    (wanted,) = torch.autograd.grad(model(x).sum(), x)
+    same(found, wanted)
+    with pytest.raises(ingot.UnsupportedError, match=r"Depends\.forward"):
+        ingot.torch.compile(model, strict=True)(torch.ones(2, 3))
 
 
-def test_forward_that_assigns_attributes_runs_in_eager() -> None:
+def test_forward_that_assigns_attributes_is_compiled_in_parts() -> None:
     class Counts(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
@@ -253,7 +270,8 @@ def test_forward_that_assigns_attributes_runs_in_eager() -> None:
     fast = ingot.torch.compile(Counts())
     with pytest.warns(FallbackWarning, match="assigns the attribute 'total'"):
         fast(torch.ones(3))
-    same(fast(torch.ones(3)), torch.full((3,), 4.0))
+    for total in (4.0, 6.0, 8.0):
+        same(fast(torch.ones(3)), torch.full((3,), total))
 
 
 def test_forward_that_sets_up_something_once_is_compiled_from_then_on() -> None:

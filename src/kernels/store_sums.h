@@ -22,12 +22,17 @@ INGOT_INLINE void store_sums(const SumsTarget& t, VI sums, int64_t at, int64_t r
   ingot_hook_store(sums, t.out, at, t.extra, t.strides, row, column, lanes, t.program);
 }
 
-// The same for NV whole vectors side by side, four at a time.
+// The same for NV whole vectors side by side.
 template <int NV>
 INGOT_INLINE void store_sums(const SumsTarget& t, const VI (&sums)[NV], int64_t at, int64_t row, int64_t column) {
+#if defined(INGOT_NATIVE)
+  int32_t together[NV * kLanes];
+  INGOT_UNROLL for (int j = 0; j < NV; j++) store(together + j * kLanes, sums[j]);
+  interpret_sums(together, NV * kLanes, t.out, at, t.extra, t.strides, row, column, t.program);
+#else
+  // Bytes: four vectors at a time.
   INGOT_UNROLL for (int first = 0; first < NV; first += 4) {
     const int vectors = NV - first < 4 ? NV - first : 4;
-#if !defined(INGOT_NATIVE)
     if (vectors > 1 && t.bytes != kNoBytes) {
       VI wide[4] = {};
       INGOT_UNROLL for (int j = 0; j < vectors; j++) wide[j] =
@@ -36,10 +41,10 @@ INGOT_INLINE void store_sums(const SumsTarget& t, const VI (&sums)[NV], int64_t 
       __builtin_memcpy(static_cast<uint8_t*>(t.out) + at + first * kLanes, &bytes, size_t(vectors * kLanes));
       continue;
     }
-#endif
     INGOT_UNROLL for (int j = first; j < first + vectors; j++)
         store_sums(t, sums[j], at + j * kLanes, row, column + j * kLanes, kLanes);
   }
+#endif
 }
 
 }  // namespace ingot::kernel

@@ -21,7 +21,8 @@ from ingot.exporter.config import Bias, Torch2ONNXConfig
 from ingot.exporter.granularity import with_granularity
 from ingot.exporter.naming import rename
 from ingot.exporter.report import ExportReport, Operation
-from ingot.exporter.sources import axes_of, example_of, from_state_dict, load, module_of
+from ingot.exporter.sources import axes_of, example_of, load, module_of
+from ingot.exporter.states import rebuild
 from ingot.onnx_quantizer import convert, finish_export
 from ingot.progress import Progress
 from ingot.torch.translate import Interface, translate
@@ -44,9 +45,16 @@ class Model:
         self.float_model = float_model
 
     @classmethod
-    def from_state_dict(cls, float_module: nn.Module, state: Mapping[str, Any]) -> Model:
-        """A quantized model from its state_dict and the float module it was made from."""
-        return cls(from_state_dict(float_module, state), float_model=float_module)
+    def from_state_dict(
+        cls, float_module: nn.Module, state: Mapping[str, Any], *, example_inputs: Any = None, config: Any = None
+    ) -> Model:
+        """A quantized model from its state_dict and the float module it was made from.
+
+        Which modules are quantized, and how, is read from the state. Normalizations that float_module has and the state
+        lacks (fused into a convolution) become identities. States of graphs prepared for training (PT2E) need
+        example_inputs, and the config given to prepare_qat if there was one.
+        """
+        return cls(rebuild(float_module, state, example_inputs, config), float_model=float_module)
 
     def interface(self, config: Torch2ONNXConfig) -> tuple[Call, DynamicAxes | None]:
         """How the model is called, and which dims are free. An exported program knows both."""

@@ -18,7 +18,6 @@ from ingot.exporter.torchscript import Interpreted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
 
 
 def module_of(source: Any) -> nn.Module:
@@ -117,14 +116,3 @@ def _check_calibrated(observers: list[tuple[str, nn.Module]]) -> None:
             raise InvalidModelError(
                 f"'{name}' was never calibrated", "run the prepared model on sample data before it is exported"
             )
-
-
-def from_state_dict(float_module: nn.Module, state: Mapping[str, Any]) -> nn.Module:
-    """The quantized module whose state_dict this is, made from its float module.
-
-    Which modules are quantized, and how, is read from the state. Normalizations that float_module has and the state
-    lacks (fused into a convolution) become identities.
-    """
-    from ingot.exporter.states import rebuild
-
-    return rebuild(float_module, state)

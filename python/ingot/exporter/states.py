@@ -1,4 +1,8 @@
-"""A quantized module from its state_dict and the float module it was made from (eager quantization, and FX)."""
+"""A quantized module from its state_dict and the float module it was made from.
+
+States of eager quantization, FX and torchao say all there is to know. Those of PT2E are states of a graph: it is made
+anew from an example of the inputs. A converted graph keeps the scales of activations in its code, not in its state.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ import torch
 import torch.ao.quantization as tq
 from torch import Tensor, nn
 
-from ingot.errors import InvalidInputError, first_line
+from ingot.errors import InvalidInputError, UnsupportedError, first_line
 
 RECURRENT = (nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 NORMALIZATIONS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -23,7 +27,11 @@ def _is_quantized(value: Any) -> bool:
         return True
     if isinstance(value, tuple | list):
         return any(map(_is_quantized, value))
-    return isinstance(value, Tensor) and value.is_quantized
+    return isinstance(value, Tensor) and (value.is_quantized or _is_torchao(value))
+
+
+def _is_torchao(value: Any) -> bool:
+    return type(value).__module__.startswith("torchao.")
 
 
 def _quantized_modules(state: Mapping[str, Any], modules: dict[str, nn.Module]) -> dict[str, str]:
@@ -51,9 +59,19 @@ def _checked_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return state
 
 
-def rebuild(float_module: nn.Module, state: Mapping[str, Any]) -> nn.Module:
+def rebuild(float_module: nn.Module, state: Mapping[str, Any], example_inputs: Any, config: Any) -> nn.Module:
+    if isinstance(state, Mapping) and any(re.search(r"(^|\.)activation_post_process_\d+\.", key) for key in state):
+        return _prepared(float_module, state, example_inputs, config)
+    if isinstance(state, Mapping) and any(key.startswith("_frozen_param") for key in state):
+        raise UnsupportedError(
+            "the state of a converted PT2E model lacks the scales of its activations",
+            "save the state of the prepared model, or the whole model: torch.export.save",
+        )
     _checked_state(state)
     work = copy.deepcopy(float_module).eval()
+    if any(map(_is_torchao, state.values())):
+        _load(work, state, assign=True)
+        return work
     if any(re.search(r"_(scale|zero_point)_\d+$", key) for key in state):
         result = _traced(work)
         _load(result, state)
@@ -71,6 +89,27 @@ def rebuild(float_module: nn.Module, state: Mapping[str, Any]) -> nn.Module:
     result = _with_quantized_classes(work, static, dynamic, state)
     _load(result, state)
     return result
+
+
+def _prepared(float_module: nn.Module, state: Mapping[str, Any], example_inputs: Any, config: Any) -> nn.Module:
+    """A graph that trains with simulated quantization: of ingot.prepare_qat, or of torchao's quantizer for x86."""
+    if example_inputs is None:
+        raise InvalidInputError(
+            "the state is of a graph prepared by PT2E, which has to be made again",
+            "Model.from_state_dict(float_module, state, example_inputs=x)",
+        )
+    from ingot.torch_quantizer import prepare_qat
+    from ingot.torch_quantizer.training import prepare_for_x86
+
+    if all(key.startswith("module.") for key in state):
+        prepared = prepare_qat(float_module, config, example_inputs)
+        _load(prepared, state)
+        return prepared.converted().callable
+    if config is not None:
+        raise InvalidInputError("config is for states of what prepare_qat gave", "this one is of torchao's own")
+    graph = prepare_for_x86(float_module, example_inputs)
+    _load(graph, state)
+    return graph
 
 
 def _traced(work: nn.Module) -> nn.Module:
@@ -127,10 +166,10 @@ def _per_channel(path: str, state: Mapping[str, Any]) -> bool:
     return False
 
 
-def _load(result: nn.Module, state: Mapping[str, Any]) -> None:
+def _load(result: nn.Module, state: Mapping[str, Any], *, assign: bool = False) -> None:
     try:
         # The attribute _metadata holds the version of each module's format.
-        wrong = result.load_state_dict(copy.copy(state), strict=False)
+        wrong = result.load_state_dict(copy.copy(state), strict=False, assign=assign)
     except Exception as error:
         raise InvalidInputError(
             f"the state does not fit the float module: {str(error).strip().splitlines()[-1].strip()}"

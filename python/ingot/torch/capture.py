@@ -90,6 +90,10 @@ class AssignsAttributesError(UnsupportedError):
     """A forward that cannot be captured for any arguments."""
 
 
+class TensorClassError(UnsupportedError):
+    """Tensors of a class of the user's."""
+
+
 @contextlib.contextmanager
 def without_side_effects(reads: Reads) -> Iterator[None]:
     """What a forward writes to lists, dicts, globals and the like would be written only while it is captured, and would
@@ -112,7 +116,7 @@ def check_types(tensors: Sequence[torch.Tensor]) -> None:
         if kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or is_traceable_wrapper_subclass(tensor):
             continue
         if kind.__torch_function__ is not torch._C._disabled_torch_function_impl:
-            raise UnsupportedError(f"a tensor is a {kind.__name__}, and so would be what is computed from it")
+            raise TensorClassError(f"a tensor is a {kind.__name__}, and so would be what is computed from it")
 
 
 def private_copy(

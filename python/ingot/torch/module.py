@@ -12,11 +12,12 @@ import torch
 
 from ingot._ingot import WeightWatch
 from ingot.errors import InvalidInputError
-from ingot.torch.capture import AssignsAttributesError, Capture
+from ingot.torch.capture import AssignsAttributesError, Capture, TensorClassError
 from ingot.torch.intercept import name_arguments, show
 from ingot.torch.options import Options, read_options
+from ingot.torch.parts import in_parts
 from ingot.torch.reads import Reads
-from ingot.torch.report import whole_fallback
+from ingot.torch.report import compiled_in_parts, whole_fallback
 from ingot.torch.tree import Flattener, literal_key
 
 if TYPE_CHECKING:
@@ -70,7 +71,10 @@ class State:
         self.watch: ObjectWatch | None = None
         self.arrays: WeightWatch | None = None
         self.opaque: list[Any] = []  # arguments that captures were made with and that are compared by identity
-        self.only_eager = False
+        self.parts = in_parts(forward, options)
+        self.only_parts = False  # no arguments are captured as a whole
+        self.partly: set[Hashable] = set()  # families that are not
+        self.told: set[str] = set()  # why not
         self.set_up = False  # a call ran in eager because it assigned attributes
         self.override: Callable[..., Any] | None = None
 
@@ -81,7 +85,7 @@ class State:
         self.compiled = compiled
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.only_eager or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling():
             return self.original(*args, **kwargs)
         if self.options.intercept:
             show(
@@ -89,6 +93,8 @@ class State:
                 name_arguments(self.original, args, kwargs),
                 self.options.intercept,
             )
+        if self.only_parts:
+            return self.parts(*args, **kwargs)
         flat = Flattener()
         spec = flat.flatten((args, tuple(kwargs.items())))
         leaves, literals = flat.leaves, flat.literals
@@ -105,6 +111,9 @@ class State:
 
     def _find(self, family_key: Hashable, key: Hashable, spec: Any, flat: Flattener, args: Any, kwargs: Any) -> Any:
         leaves, literals = flat.leaves, flat.literals
+        if family_key in self.partly:
+            self._remember(key, self._in_parts)
+            return self.parts(*args, **kwargs)
         with self.lock:
             self._look_at(flat.opaque)
             capture = next(
@@ -118,9 +127,7 @@ class State:
                     result = self.original(*args, **kwargs)  # an error of the model itself is raised here
                     failure = self._after_setting_up(error, key, (family_key, spec, leaves, literals))
                     if failure is not None:
-                        whole_fallback(f"{type(self.module).__name__}.forward", failure, strict=self.options.strict)
-                        self.only_eager = isinstance(failure, AssignsAttributesError)
-                        self._remember(key, self._eager)
+                        self._give_up(family_key, key, failure)
                     return result
             self.captures.move_to_end(id(capture))
             self._remember(key, capture)
@@ -137,6 +144,19 @@ class State:
         except Exception as failure:
             return failure
         return None
+
+    def _give_up(self, family_key: Hashable, key: Hashable, failure: Exception) -> None:
+        """Calls like this one cannot be captured as a whole."""
+        what = f"{type(self.module).__name__}.forward"
+        if isinstance(failure, TensorClassError):
+            whole_fallback(what, failure, strict=self.options.strict)
+            self._remember(key, self._eager)
+            return
+        if self.options.strict or str(failure) not in self.told:
+            compiled_in_parts(what, failure, strict=self.options.strict)
+        self.told.add(str(failure))
+        self.only_parts = isinstance(failure, AssignsAttributesError)
+        self.partly.add(family_key)
 
     def _look_at(self, opaque: list[Any]) -> None:
         """What the code reads of such arguments is watched, too."""
@@ -185,6 +205,9 @@ class State:
     def _eager(self, _: Flattener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self.original(*args, **kwargs)
 
+    def _in_parts(self, _: Flattener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.parts(*args, **kwargs)
+
     def _mode(self) -> Hashable:
         """What else decides which graph it is."""
         grad = torch.is_grad_enabled()
@@ -197,6 +220,7 @@ class State:
             self.captures.clear()
             self.remembered = {}
             self.families = {}
+            self.partly = set()
             self._look()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FallbackWarning(UserWarning):
-    """Something that was to be compiled runs in eager."""
+    """Something that was to be compiled runs in eager, or is compiled in parts."""
 
 
 @dataclass
@@ -127,11 +127,21 @@ def summary(graph: GraphReport) -> str:
 
 def whole_fallback(what: str, error: Exception, *, strict: bool) -> None:
     """Something runs in eager as a whole."""
-    if strict:
-        raise UnsupportedError(f"{what}: {error}", "without strict=True it runs in eager") from error
-    text = f"{what}: {type(error).__name__}: {first_line(error)}"
     report = getattr(_collecting, "report", None)
-    if report is not None:
-        report.problems.append(text)
+    _give_up(what, "runs in eager", error, None if report is None else report.problems, strict=strict)
+
+
+def compiled_in_parts(what: str, error: Exception, *, strict: bool) -> None:
+    """Something cannot be captured as a whole; code between its parts runs in Python."""
+    report = getattr(_collecting, "report", None)
+    _give_up(what, "is compiled in parts", error, None if report is None else report.breaks, strict=strict)
+
+
+def _give_up(what: str, then: str, error: Exception, reported: list[str] | None, *, strict: bool) -> None:
+    if strict:
+        raise UnsupportedError(f"{what}: {error}", f"without strict=True it {then}") from error
+    text = f"{what}: {type(error).__name__}: {first_line(error)}"
+    if reported is not None:
+        reported.append(text)
     else:
-        warnings.warn(f"ingot: runs in eager: {text}", FallbackWarning, stacklevel=3)
+        warnings.warn(f"ingot: {then}: {text}", FallbackWarning, stacklevel=4)

@@ -133,8 +133,9 @@ def _captured_freely(model: nn.Module, example: Arguments) -> ExportedProgram:
 
 def _exported(model: nn.Module, call: Arguments, shapes: ShapesCollection | None) -> ExportedProgram:
     spec = shapes.dynamic_shapes(model, *call) if shapes is not None else None
+    training = any(module.training for module in model.modules())
     try:
-        with torch.set_grad_enabled(model.training), warnings.catch_warnings():
+        with torch.set_grad_enabled(training), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.export.export(model, call[0], call[1], dynamic_shapes=spec, strict=False)
     except Exception as error:

@@ -64,11 +64,11 @@ class QuantizedModel:
         self.float_model = float_model
         self.report = report
         self._example = example
-        self._source = model if form is None or not isinstance(model, GraphModule) else GraphCall(model, form)
+        self.callable = model if form is None or not isinstance(model, GraphModule) else GraphCall(model, form)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with torch.no_grad():
-            return self._source(*args, **kwargs)
+            return self.callable(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"QuantizedModel({type(self.float_model).__name__}; {self.report.text.splitlines()[0]})"
@@ -91,7 +91,7 @@ class QuantizedModel:
             config = dataclasses.replace(config, example_inputs=self._example)
         if config.dtype != "int8":
             return Model(self.float_model).export(path, config)
-        return Model(self._source, float_model=self.float_model).export(path, config)
+        return Model(self.callable, float_model=self.float_model).export(path, config)
 
 
 def quantize(

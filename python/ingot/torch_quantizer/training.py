@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 
-from ingot.errors import InvalidInputError, InvalidModelError, first_line
+from ingot.errors import InvalidInputError, InvalidModelError, UnsupportedError, first_line
 from ingot.torch_quantizer.annotate import OPERATORS, ConfiguredQuantizer, aten, excluded_modules, pt2e, quiet
-from ingot.torch_quantizer.batches import CallForm
+from ingot.torch_quantizer.batches import Arguments, CallForm
 from ingot.torch_quantizer.config import QuantizationAwareTrainingConfig
 from ingot.torch_quantizer.graphs import capture, check_model, with_linears
 from ingot.torch_quantizer.model import QuantizedModel
@@ -97,7 +97,7 @@ def prepare_qat(
     with quiet():
         from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
 
-        graph = capture(work, form, example, config.dynamic_axes)
+        graph = _captured_in_training(work, form, example, config)
         norms = _normalizations(graph)
         try:
             prepared = prepare_qat_pt2e(graph, ConfiguredQuantizer(config, excluded, training=True))
@@ -110,13 +110,42 @@ def prepare_qat(
     return PreparedModel(prepared, form, form.by_name(example), original, config).train()
 
 
+def _captured_in_training(
+    model: nn.Module, form: CallForm, example: Arguments, config: QuantizationAwareTrainingConfig
+) -> GraphModule:
+    """Code that decides by chance in training (wav2vec2 skips layers) is no graph: then only PyTorch's own modules
+    (dropout, normalization) train, and code that asks for `self.training` runs as in evaluation."""
+    try:
+        return capture(model, form, example, config.dynamic_axes)
+    except UnsupportedError as error:
+        for module in model.modules():
+            module.training = type(module).__module__.startswith("torch.nn.modules.")
+        try:
+            return capture(model, form, example, config.dynamic_axes)
+        except UnsupportedError:
+            raise error from None
+
+
+def prepare_for_x86(model: nn.Module, example_inputs: Any) -> GraphModule:
+    """What torchao's own recipe for training on x86 makes of a model."""
+    form = CallForm(model)
+    args, kwargs = form.fix(example_call(form, example_inputs))
+    with quiet():
+        from torchao.quantization.pt2e.quantize_pt2e import prepare_qat_pt2e
+        from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
+        quantizer = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config(is_qat=True))
+        program = torch.export.export(copy.deepcopy(model).train(), args, kwargs)
+        return prepare_qat_pt2e(program.module(), quantizer)
+
+
 def converted_graph(graph: GraphModule) -> GraphModule:
     """The quantized graph that one prepared for PT2E (for training or not) stands for. The given one is used up."""
     with quiet():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
 
         set_training(graph, _training_arguments(graph), False)
-        _drop_counters(graph)
+        _drop_updates(graph)
         _fold_normalizations(graph)
         _keep_scales(graph)
         return convert_pt2e(graph)
@@ -218,11 +247,20 @@ def _fold_normalizations(graph: GraphModule) -> None:
     graph.recompile()
 
 
-def _drop_counters(graph: GraphModule) -> None:
-    """Normalizations count the batches they train on."""
-    for node in graph.graph.find_nodes(op="call_function", target=aten.add_.Tensor):
-        if not node.users and str(getattr(node.args[0], "target", "")).endswith("num_batches_tracked"):
-            graph.graph.erase_node(node)
+def _drop_updates(graph: GraphModule) -> None:
+    """In training, normalizations count their batches, and spectral_norm improves its vectors (`out=`, in a graph
+    without gradients of its own)."""
+    for part in graph.modules():
+        for node in list(part.graph.nodes) if isinstance(part, GraphModule) else ():
+            held = node.kwargs.get("out")
+            if node.target is aten.add_.Tensor and not node.users:
+                if str(getattr(node.args[0], "target", "")).endswith("num_batches_tracked"):
+                    part.graph.erase_node(node)
+            elif isinstance(held, Node) and held.op in ("get_attr", "placeholder"):
+                node.replace_all_uses_with(held)
+                part.graph.erase_node(node)
+                part.graph.eliminate_dead_code()
+                part.recompile()
 
 
 def _is_reshape(node: Any) -> bool:

@@ -1,7 +1,8 @@
-"""Operators without a rule, as the nodes that PyTorch itself defines them by."""
+"""Operators without a rule, as the nodes that PyTorch itself, or a definition of ours, defines them by."""
 
 from __future__ import annotations
 
+import operator
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils import _pytree as pytree
 
 from ingot.errors import first_line
+from ingot.torch.translate import definitions_linalg  # noqa: F401  registers its own
+from ingot.torch.translate.definitions import DEFINITIONS, RESULTS
 from ingot.torch.translate.values import Unsupported
 
 
@@ -23,6 +26,8 @@ def _table() -> dict[Any, Any]:
 def _decomposition(target: Any) -> Any:
     if not isinstance(target, torch._ops.OpOverload):
         return None
+    if target in DEFINITIONS:
+        return DEFINITIONS[target]
     if target in _table():
         return _table()[target]
     return (
@@ -44,10 +49,17 @@ def _writable(argument: Any) -> Any:
     return list(argument) if isinstance(argument, list) else argument
 
 
+def _is_read(node: Any) -> bool:
+    return any(user.op == "output" or _is_read(user) for user in node.users)
+
+
 def _trace(node: Any) -> torch.fx.Graph | None:
     function = _decomposition(node.target)
     if function is None:
         return None
+    made = RESULTS.get(node.target)
+    if made and any(u.target is operator.getitem and u.args[1] not in made and _is_read(u) for u in node.users):
+        raise Unsupported("a result that only its gradient needs")
     args = torch.fx.map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
     leaves, spec = pytree.tree_flatten(args)
     free = [
@@ -74,12 +86,14 @@ def _trace(node: Any) -> torch.fx.Graph | None:
             else:
                 with mode:
                     traced = make_fx(call)(*[leaves[i] for i in free])
-    except NotImplementedError:
+    except (NotImplementedError, Unsupported) as reason:
+        if isinstance(reason, Unsupported):
+            raise
         return None
     except Exception as error:
         raise Unsupported(f"its decomposition fails: {type(error).__name__}: {first_line(error)}") from error
     traced.graph.eliminate_dead_code()
-    if any(n.target is node.target for n in traced.graph.nodes):
+    if node.target not in DEFINITIONS and any(n.target is node.target for n in traced.graph.nodes):
         return None
     graph: torch.fx.Graph = traced.graph
     return graph

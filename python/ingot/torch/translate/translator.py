@@ -200,13 +200,15 @@ class Translator:
         except Unsupported as reason:
             self._fail(node, str(reason))
 
-    def _attribute(self, node: Node) -> Any:
+    def _attribute(self, node: Node, *, inlined: bool = False) -> Any:
         value: Any = node.graph.owning_module
         for part in str(node.target).split("."):
             value = getattr(value, part)
         if not isinstance(value, torch.Tensor):
             return value  # the body of a higher-order operator, which says so itself
         self._check_tensor(value)
+        if inlined:  # its name is not the whole graph's
+            return self.emitter.constant(value.detach())
         self.builder.constant(node.name, value.detach())
         self.names[node.name] = node.name
         return Tensor(node.name, value.dtype, tuple(value.shape))
@@ -308,7 +310,7 @@ class Translator:
             elif step.op == "output":
                 result = torch.fx.map_arg(step.args[0], lambda n: inner.environment[n])
             elif step.op == "get_attr":
-                inner.environment[step] = inner._attribute(step)
+                inner.environment[step] = inner._attribute(step, inlined=True)
             else:
                 inner.environment[step] = inner._call(step, inner._arguments(step))
                 if inner.aliases.is_mutation(step):

@@ -162,7 +162,10 @@ def _masked_scatter(e: Emitter, x: Tensor, mask: Tensor, source: Tensor) -> Tens
     flat = e.op("Reshape", wide, e.ints([-1]))
     count = e.op("CumSum", e.cast(flat, torch.int64), e.number(0, torch.int64))
     place = e.op("Max", e.sub(count, e.number(1, torch.int64)), e.number(0, torch.int64))
-    taken = e.op("Gather", e.op("Reshape", source, e.ints([-1])), place, axis=0)
+    # With one more element, so that there is something to take where nothing is set.
+    one = e.fill([1], 0, source.dtype)
+    padded = e.concat([e.op("Reshape", source, e.ints([-1])), one], 0)
+    taken = e.op("Gather", padded, place, axis=0)
     return e.where(wide, e.op("Reshape", taken, e.ints(shape)), x)
 
 

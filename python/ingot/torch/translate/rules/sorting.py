@@ -70,3 +70,38 @@ def _argsort_stable(
 @rule(aten.msort.default)
 def _msort(e: Emitter, x: Tensor) -> Tensor:
     return _sort(e, x, 0)[0]
+
+
+def _unique(e: Emitter, x: Tensor, axis: int | None, inverse: bool, counts: bool) -> list[Tensor]:
+    narrow = x.dtype in (torch.bool, torch.uint8, torch.int16)
+    wide = e.cast(x, torch.int32) if narrow else x
+    attrs = {"sorted": 1} if axis is None else {"sorted": 1, "axis": axis}
+    kinds = [wide.dtype, None, torch.int64, torch.int64]
+    values, _, places, numbers = e.ops("Unique", [wide], kinds, **attrs)
+    if axis is None:
+        places = e.op("Reshape", places, e.ints([e.size(x, i) for i in range(x.rank)]))
+    nothing = e.fill([0], 0, torch.int64)
+    return [e.cast(values, x.dtype), places if inverse else nothing, numbers if counts else nothing]
+
+
+@rule(aten._unique2.default)
+def _unique_values(
+    e: Emitter,
+    x: Tensor,
+    sorted: bool = True,  # noqa: A002
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> list[Tensor]:
+    return _unique(e, x, None, return_inverse, return_counts)
+
+
+@rule(aten.unique_dim.default)
+def _unique_rows(
+    e: Emitter,
+    x: Tensor,
+    dim: int,
+    sorted: bool = True,  # noqa: A002
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> list[Tensor]:
+    return _unique(e, x, axis_of(dim, x.rank), return_inverse, return_counts)
