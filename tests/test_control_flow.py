@@ -82,6 +82,25 @@ def test_loop_carries_captures_and_collects(tmp_path: Path, turns: int) -> None:
             np.testing.assert_allclose(out["all"], np.stack(seen))
 
 
+def test_a_loop_of_no_turns_gives_the_same_shape_in_every_form(tmp_path: Path) -> None:
+    """What it would collect depends on a state, whose shape was forgotten when IR was loaded."""
+    body = graph(
+        [
+            helper.make_node("Tanh", ["v"], ["next"]),
+            helper.make_node("Expand", ["next", "shape"], ["seen"]),
+            helper.make_node("Identity", ["cond"], ["go"]),
+        ],
+        [value("i", I64, []), value("cond", B, []), value("v", F, [])],
+        [value("go", B, []), value("next", F, []), value("seen", F, [None])],
+    )
+    loop = helper.make_node("Loop", ["n", "", "x"], ["y", "all"], body=body)
+    outputs = [value("y", F, None), value("all", F, None)]
+    weights = {"n": np.array(0), "shape": np.array([4])}
+    path = save(tmp_path, graph([loop], [value("x", F, [])], outputs, weights))
+    for found in all_ways(path, tmp_path, {"x": np.float32(1)}):
+        assert found["all"].shape == (0, 4)
+
+
 def test_one_compiled_loop_serves_any_batch(tmp_path: Path) -> None:
     compiled = ingot.compile(save(tmp_path, doubling_loop()))
     for batch in (1, 5, 2, 0):

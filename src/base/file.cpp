@@ -171,7 +171,7 @@ void AtomicFile::commit() {
 void remove_tree(const char* path) noexcept {
   const Descriptor folder{open_folder(path)};
   if (folder.fd >= 0) remove_in(folder.fd);
-  if (folder.fd < 0 || ::rmdir(path) != 0) ::unlink(path);
+  if (::rmdir(path) != 0) ::unlink(path);
 }
 
 void remove_leftovers(const std::string& path) {
@@ -206,7 +206,7 @@ struct TemporaryFolder {
   ~TemporaryFolder() {
     if (path.empty()) return;
     if (folder.fd >= 0) remove_in(folder.fd);
-    if (folder.fd < 0 || ::rmdir(path.c_str()) != 0) remove_tree(path.c_str());
+    if (::rmdir(path.c_str()) != 0) remove_tree(path.c_str());
   }
 };
 

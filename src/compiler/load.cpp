@@ -9,6 +9,7 @@
 #include "ir/folder.h"
 #include "loader/onnx_loader.h"
 #include "loader/schema.h"
+#include "passes/passes.h"
 
 namespace ingot {
 namespace fs = std::filesystem;
@@ -95,7 +96,10 @@ std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions&
 std::shared_ptr<Graph> prepare_model(const std::string& path, const CompileOptions& options, FusionReport* report) {
   auto graph = load_model(path, options);
   note_operators(*graph, report);
-  if (!fs::is_directory(path)) optimise(*graph, options, report);
+  if (fs::is_directory(path))
+    infer_shapes(*graph);  // expand leaves open what the states of loops are
+  else
+    optimise(*graph, options, report);
   return graph;
 }
 

@@ -154,7 +154,8 @@ class Checker:
     def check(self) -> Comparison:
         case = self.case
         try:
-            base = self.run(3)
+            graph = ingot.compile(self.path, threads=1)
+            base = graph.inference(case.inputs)
         except ingot.Error as error:
             self.refusal(error)
             return self.result
@@ -179,10 +180,10 @@ class Checker:
         waited = self.attempt("specialised", 3, wait=True)
         if waited is not None:
             self.same_bits("specialised", waited, base)
-        self.forms(base)
+        self.forms(graph, base)
         if self.peers:
             self.beside_peers(base, room)
-            self.other_sizes()
+            self.other_sizes(graph)
         return self.result
 
     def attempt(self, what: str, level: int, **options: Any) -> Outputs | None:
@@ -193,7 +194,7 @@ class Checker:
             return None
 
     def refusal(self, error: ingot.Error) -> None:
-        """A model that Ingot does not run although another does is a finding."""
+        """A model that Ingot calls wrong although another runs it is a finding; what is not served may be refused."""
         self.result.refused = True
         if isinstance(error, ingot.InternalError):
             self.found("internal error", message(error))
@@ -201,11 +202,11 @@ class Checker:
             modes.onnxruntime(self.case.model, self.case.inputs, self.folder, optimised=False)
         except Exception:
             return
-        self.found("refused", message(error))
+        if not isinstance(error, ingot.UnsupportedError):
+            self.found("refused", message(error))
 
-    def forms(self, base: Outputs) -> None:
+    def forms(self, graph: ingot.Graph, base: Outputs) -> None:
         try:
-            graph = ingot.compile(self.path, threads=1)
             graph.save(self.folder / "ir")
             self.same_bits("IR", ingot.load(self.folder / "ir", threads=1).inference(self.case.inputs), base)
             if self.library:
@@ -253,12 +254,10 @@ class Checker:
         except (TypeError, ValueError):
             return None
 
-    def other_sizes(self) -> None:
+    def other_sizes(self, graph: ingot.Graph) -> None:
         inputs = self.case.more_inputs
         if not inputs:
             return
-        graph = ingot.compile(self.path, threads=1)
-        graph.inference(self.case.inputs)
         try:
             low: Outputs | ingot.Error = self.run(0, inputs)
         except ingot.Error as error:

@@ -133,17 +133,19 @@ def try_all(name: str, calls: str, most: int) -> Iterator[tuple[str, dict[str, A
     skip = 0
     while True:
         command = [sys.executable, "-W", "ignore", "-m", "faults.run", "--work", name, calls, str(most), str(skip)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         at = ""
-        for line in lines_of(process):
-            if "at" in line:
-                at = f"{line['call']} {line['at']} {'and all after it fail' if line['always'] else 'fails'}"
-            else:
-                skip += 1
-                yield at, line
-                at = ""
-        code = process.wait()
-        error = process.stderr.read() if process.stderr else ""
+        with tempfile.TemporaryFile("w+") as said:  # a pipe that nobody reads would stop the worker
+            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True, env=environment)
+            for line in lines_of(process):
+                if "at" in line:
+                    at = f"{line['call']} {line['at']} {'and all after it fail' if line['always'] else 'fails'}"
+                else:
+                    skip += 1
+                    yield at, line
+                    at = ""
+            code = process.wait()
+            said.seek(0)
+            error = said.read()
         if code == 0:
             return
         if not at:
