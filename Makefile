@@ -9,6 +9,7 @@ TYPE ?= Release
 VENV := $(CURDIR)/.venv
 PY := $(VENV)/bin/python
 LLVM := /usr/lib/llvm-22/bin
+HARNESS := PYTHONPATH=tests:tests/conformance $(PY) -W ignore -m
 # Keep the pinned tools in front, and the machine's own settings away from models and tests.
 export PATH := $(VENV)/bin:$(PATH)
 export HF_HUB_OFFLINE := 1
@@ -17,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
 .PHONY: help setup configure build demo mrpc test test-cpp test-python bench bench-llama bench-models growth bench-kernels torch-zoo accuracy export-matrix lint format \
-	architecture conformance exhaustive same-bits fuzz container-test wheel wheel-test clean
+	architecture conformance exhaustive same-bits differential faults soak asan tsan fuzz container-test wheel wheel-test clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -95,6 +96,21 @@ exhaustive: build ## the slow tests too: every value, every shape (C++ and Pytho
 
 same-bits: build ## ten trained models in 8 bits: the same bits on every target and with 1, 2 and 3 threads
 	@INGOT_EXHAUSTIVE=1 $(PY) -m pytest -q tests/test_same_bits.py
+
+differential: build ## random graphs in every form and beside onnxruntime, 100,000 of them; ARGS="--graphs 1000", --seed N, --write for docs/guarantees.md
+	@$(HARNESS) differential.run $(ARGS)
+
+faults: build ## every call of the system fails once, and 1,000 kills; ARGS="--most 20 --kills 50", --write
+	@$(HARNESS) faults.run $(ARGS)
+
+soak: build ## two hours of new shapes, loads, threads and forks: nothing grows; ARGS="--minutes 5", --write
+	@$(HARNESS) soak.run $(ARGS)
+
+asan: setup ## the compiler's C++ tests under the address and undefined behaviour sanitizers
+	@scripts/sanitize.sh $(BUILD) address,undefined $(ARGS)
+
+tsan: setup ## the same under the thread sanitizer; ARGS="--gtest_filter=Session*"
+	@scripts/sanitize.sh $(BUILD) thread $(ARGS)
 
 fuzz: build ## hostile models and IR under sanitizers; SECONDS_EACH=600 for longer
 	@scripts/fuzz.sh $(BUILD) $(SECONDS_EACH)

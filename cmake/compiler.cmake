@@ -61,6 +61,6 @@ target_link_libraries(ingot_core PUBLIC
 # yaml-cpp of Debian is not position independent towards the C++ library: it is linked statically with it.
 # LLVM names libraries (libxml2, libz3) that only parts of it need which are not in use here: --as-needed.
 target_link_options(ingot_core PUBLIC -Wl,--as-needed -Wl,--gc-sections -static-libgcc)
-if(NOT INGOT_FUZZ)  # sanitizers must replace malloc and free in shared libraries too
+if(NOT INGOT_SANITIZERS)  # they must replace malloc and free in shared libraries too
   target_link_options(ingot_core PUBLIC -Wl,--exclude-libs,ALL -static-libstdc++)
 endif()

@@ -18,6 +18,7 @@ import ingot
 from ingot._ingot import kernels_compiled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 F32 = TensorProto.FLOAT
@@ -35,9 +36,17 @@ def model(nodes: list[onnx.NodeProto], shape: list[Any], constants: dict[str, An
     return make_model(nodes, [("x", F32, shape)], [("y", F32, None)], constants)
 
 
+def long_epilogue() -> onnx.ModelProto:
+    """Its registers do not fit for a whole tile."""
+    steps = [node("Mul" if i % 2 else "Add", f"t{i} c{i}", f"t{i + 1}") for i in range(50)]
+    constants = {f"c{i}": np.float32(1 + i / 64) for i in range(50)}
+    nodes = [node("MatMul", "x w", "t0"), *steps, node("Sub", "t50 b", "y")]
+    return model(nodes, ["n", 96], {"w": weights(96, 83), "b": weights(83), **constants})
+
+
 # Each kind of kernel that is specialised, with an epilogue of several operators: a product and a sum side by side would
 # be contracted to one FMA if the code generator were free to.
-MODELS = {
+MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
     "gemm": lambda: model(
         [
             node("MatMul", "x w", "p"),
@@ -49,6 +58,7 @@ MODELS = {
         ["n", 96],
         {"w": weights(96, 80), "b": weights(80), "s": weights(80), "x2": weights(80)},
     ),
+    "long epilogue": long_epilogue,
     "conv": lambda: model(
         [node("Conv", "x w b", "c", pads=[1, 1, 1, 1]), node("HardSwish", "c", "y")],
         ["n", 24, "h", "w"],
@@ -58,6 +68,26 @@ MODELS = {
         [node("Conv", "x w b", "c", pads=[2, 2, 2, 2], group=24), node("Mul", "c s", "d"), node("Add", "d s", "y")],
         ["n", 24, "h", "w"],
         {"w": weights(24, 1, 5, 5), "b": weights(24), "s": weights(24, 1, 1)},
+    ),
+    "groups of two channels": lambda: model(
+        [node("Conv", "x w b", "c", pads=[1, 1, 1, 1], group=12), node("HardSwish", "c", "y")],
+        ["n", 24, "h", "w"],
+        {"w": weights(24, 2, 3, 3), "b": weights(24)},
+    ),
+    "conv to few channels": lambda: model(
+        [node("Conv", "x w b", "c", pads=[1, 1, 1, 1]), node("HardSwish", "c", "y")],
+        ["n", 24, "h", "w"],
+        {"w": weights(3, 24, 3, 3), "b": weights(3)},
+    ),
+    "conv to part of a panel": lambda: model(
+        [node("Conv", "x w b", "c", strides=[2, 2]), node("HardSwish", "c", "y")],
+        ["n", 24, "h", "w"],
+        {"w": weights(24, 24, 3, 3), "b": weights(24)},
+    ),
+    "transposed conv": lambda: model(
+        [node("ConvTranspose", "x w b", "c", strides=[2, 2]), node("HardSwish", "c", "y")],
+        ["n", 24, "h", "w"],
+        {"w": weights(24, 9, 3, 3), "b": weights(9)},
     ),
     "elementwise": lambda: model(
         [node("Mul", "x s", "a"), node("Add", "a s", "b"), node("Erf", "b", "c"), node("Mul", "c x", "y")],
@@ -86,7 +116,7 @@ MODELS = {
 
 
 def sample(name: str, size: int) -> Any:
-    shape = (size * 7, 96) if name in ("gemm", "norm") else (1, 24, size + 13, size + 8)
+    shape = (size * 7, 96) if name in ("gemm", "long epilogue", "norm") else (1, 24, size + 13, size + 8)
     return weights(*shape)
 
 

@@ -220,6 +220,55 @@ def test_code_of_byte_products(
     np.testing.assert_array_equal(graph.inference({"x": x})["y"], expected)
 
 
+def rounded(sums: NDArray[Any], zero: Any) -> NDArray[Any]:
+    """What a QLinear operator stores whose scales make 2^-8."""
+    limits = np.iinfo(zero.dtype)
+    values: NDArray[Any] = np.clip(np.rint(sums * 2.0**-8) + int(zero), limits.min, limits.max)
+    return values.astype(zero.dtype)
+
+
+@pytest.mark.parametrize("march", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("dtype", BYTE_TYPES)
+@pytest.mark.parametrize("rows", [1, 37])
+@pytest.mark.parametrize("options", [{"wait": True}, {"opt_level": 1}], ids=["specialised", "native"])
+def test_results_in_bytes_of_any_width(
+    options: dict[str, Any], rows: int, dtype: Any, march: str, tmp_path: Path
+) -> None:
+    """Bytes of four vectors are stored at once, then those of one, then the last."""
+    zero = dtype(7)
+    scales = {"s": np.float32(2.0**-4), "t": np.float32(1), "z": zero}
+    for width in (1, 7, 8, 16, 31, 32, 33, 48, 63, 64, 65, 129):
+        x, w = whole_range((rows, 24), dtype), whole_range((24, width), np.int8)
+        nodes = [helper.make_node("QLinearMatMul", ["x", "s", "z", "w", "s", "wz", "t", "z"], ["y"])]
+        model = model_of(nodes, {"x": x}, "y", {"w": w, "wz": np.int8(0), **scales})
+        y = run(model, {"x": x}, tmp_path, march=march, **options)
+        np.testing.assert_array_equal(y, rounded((x.astype(np.int64) - int(zero)) @ w.astype(np.int64), zero))
+
+        image, taps = whole_range((1, width, 6, 3 + rows), dtype), whole_range((width, 1, 3, 3), np.int8)
+        nodes = [helper.make_node("QLinearConv", ["x", "s", "z", "w", "s", "wz", "t", "z"], ["y"], group=width)]
+        model = model_of(nodes, {"x": image}, "y", {"w": taps, "wz": np.int8(0), **scales})
+        y = run(model, {"x": image}, tmp_path, march=march, **options)
+        windows = np.lib.stride_tricks.sliding_window_view(image.astype(np.int64) - int(zero), (3, 3), axis=(2, 3))
+        np.testing.assert_array_equal(y, rounded(np.einsum("ncijhw,chw->ncij", windows, taps[:, 0].astype(int)), zero))
+
+
+@pytest.mark.parametrize("dtype", BYTE_TYPES)
+@pytest.mark.parametrize(("march", "form"), [("x86-64-v3", "pairs"), ("x86-64-v4+vnni", "dot")])
+def test_bytes_are_stored_many_at_a_time(
+    march: str, form: str, dtype: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, w = whole_range((64, 64), np.uint8), whole_range((64, 192), np.int8)
+    scales = {"s": np.float32(0.01), "xz": np.uint8(0), "wz": np.int8(0), "yz": dtype(1)}
+    nodes = [helper.make_node("QLinearMatMul", ["x", "s", "xz", "w", "s", "wz", "s", "yz"], ["y"])]
+    (tmp_path / "model.onnx").write_bytes(model_of(nodes, {"x": x}, "y", {"w": w, **scales}))
+    monkeypatch.setenv("INGOT_DUMP", str(tmp_path / "dump"))
+    monkeypatch.setenv("INGOT_CACHE", "off")
+    ingot.compile(tmp_path / "model.onnx", march=march).emit(tmp_path / "model.so")
+    (file,) = (tmp_path / "dump").glob(f"ingot_gemm_i8_{form}*.o")
+    block = busiest_block(assembly_of(file), "vpackuswb" if dtype == np.uint8 else "vpacksswb")
+    assert sum("vcvtps2dq" in line for line in block) in (3, 4), "\n".join(block)
+
+
 @pytest.mark.parametrize("count", [1, 7, 4095, 4097, 30000])
 @pytest.mark.parametrize("sign", [-1, 0, 1])
 def test_dynamic_range_of_any_length(count: int, sign: int, tmp_path: Path) -> None:

@@ -132,7 +132,53 @@ def test_numbers_of_less_than_a_byte_become_strings(save: Save, narrow: int, con
         assert found.tolist() == [str(v) for v in w]
 
 
+@pytest.mark.parametrize("rows", [1, 5, 6, 7, 8])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, ml_dtypes.bfloat16])
+def test_few_rows_meet_narrow_weights_alike_in_native_and_specialised_kernels(
+    save: Save, rows: int, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The native kernel has tiles of one row, which are summed as the rows of a higher tile are."""
+    random = np.random.default_rng(rows)
+    weights: dict[str, Any] = {"w": random.integers(0, 100, (72, 100)).astype(dtype)}
+    node = helper.make_node("Cast", ["w"], ["d"], to=F32)
+    if dtype != ml_dtypes.bfloat16:
+        weights["s"] = np.float32(0.013)
+        node = helper.make_node("DequantizeLinear", ["w", "s"], ["d"])
+    nodes = [node, helper.make_node("MatMul", ["x", "d"], ["y"])]
+    path = save(make_model(nodes, [("x", F32, ["n", 72])], [("y", F32, ["n", 100])], weights))
+    x = random.standard_normal((rows, 72)).astype(np.float32)
+    monkeypatch.setenv("INGOT_WAIT", "0")
+    native = ingot.compile(path, opt_level=1).inference([x])["y"]
+    specialised = ingot.compile(path, wait=True).inference([x])["y"]
+    np.testing.assert_array_equal(native, specialised)
+
+
 # --- inputs
+
+
+def of_free_sizes(op: str) -> tuple[list[onnx.NodeProto], list[Any], dict[str, Any], list[Any]]:
+    """Nodes, ports, weights, and inputs that do not fit: the model leaves open what the operator needs."""
+    ones = np.ones
+    if op == "Conv":
+        node = helper.make_node("Conv", ["x", "w", "b"], ["y"])
+        ports = [("x", F32, [1, 4, 9, 9]), ("b", F32, ["n"])]
+        return [node], ports, {"w": ones((16, 4, 3, 3), np.float32)}, [ones((1, 4, 9, 9)), ones(2)]
+    if op == "MatMul":
+        nodes = [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])]
+        ports = [("x", F32, ["m", 8]), ("b", F32, ["n"])]
+        return nodes, ports, {"w": ones((8, 16), np.float32)}, [ones((3, 8)), ones(2)]
+    node = helper.make_node("Squeeze", ["x", "axes"], ["y"])
+    return [node], [("x", F32, ["a", "b", "c"])], {"axes": np.array([1])}, [ones((2, 2, 2))]
+
+
+@pytest.mark.parametrize("op", ["Conv", "MatMul", "Squeeze"])
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_sizes_that_a_model_leaves_open_are_compared_in_the_run(save: Save, op: str, level: int) -> None:
+    """A bias that is too short was read past its end."""
+    nodes, ports, weights, inputs = of_free_sizes(op)
+    path = save(make_model(nodes, ports, [("y", F32, None)], weights))
+    with pytest.raises(ingot.InvalidInputError):
+        run(path, *(array.astype(np.float32) for array in inputs), opt_level=level)
 
 
 def test_signs_and_conjugations_that_torch_has_not_done_yet(save: Save) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Save = Callable[[onnx.ModelProto], Path]
 
 F, I64, I32 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32
+F16, BF16 = TensorProto.FLOAT16, TensorProto.BFLOAT16
+NUMPY_TYPES = {t: helper.tensor_dtype_to_np_dtype(t) for t in (F, F16, BF16)}
 VOCABULARY, WIDTH, HEAD, HEADS = 50, 64, 16, 4
 LENGTHS = [5, *[1] * 70, 4, *[1] * 60, 3, 2]  # tokens of each call; the rows pass 64 and 128
 
@@ -29,7 +31,8 @@ LENGTHS = [5, *[1] * 70, 4, *[1] * 60, 3, 2]  # tokens of each call; the rows pa
 class Builder:
     """Nodes of a decoder with random weights."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: int = F) -> None:
+        self.dtype = dtype
         self.random = np.random.default_rng(0)
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
@@ -51,7 +54,10 @@ class Builder:
 
     def linear(self, x: str, rows: int, columns: int) -> str:
         weight = self.random.standard_normal((rows, columns), dtype=np.float32) / np.float32(np.sqrt(rows))
-        return self.add("MatMul", x, self.constant(weight))
+        return self.add("MatMul", x, self.floats(weight))
+
+    def floats(self, value: Any) -> str:
+        return self.constant(np.asarray(value).astype(NUMPY_TYPES[self.dtype]))
 
     def by_heads(self, x: str, heads: int) -> str:
         """[batch, tokens, heads * HEAD] -> [batch, heads, tokens, HEAD]"""
@@ -63,7 +69,7 @@ class Builder:
         return name
 
     def result(self, name: str, *dims: int | str | None) -> str:
-        self.outputs.append(helper.make_tensor_value_info(name, F, dims))
+        self.outputs.append(helper.make_tensor_value_info(name, self.dtype, dims))
         return name
 
     def model(self, opset: int = 20) -> onnx.ModelProto:
@@ -75,12 +81,12 @@ class Builder:
 def spelled_attention(b: Builder, q: str, k: str, v: str, layer: int) -> str:
     """GPT-2's: keys and values behind those of the past, softmax written out."""
     for name in ("key", "value"):
-        b.port(f"past.{layer}.{name}", F, "batch", HEADS, "past", HEAD)
+        b.port(f"past.{layer}.{name}", b.dtype, "batch", HEADS, "past", HEAD)
         b.result(f"present.{layer}.{name}", "batch", HEADS, "all", HEAD)
     keys = b.add("Concat", f"past.{layer}.key", k, to=f"present.{layer}.key", axis=2)
     values = b.add("Concat", f"past.{layer}.value", v, to=f"present.{layer}.value", axis=-2)
     scores = b.add("MatMul", q, b.add("Transpose", keys, perm=[0, 1, 3, 2]))
-    scores = b.add("Mul", scores, b.constant(np.float32(0.25)))
+    scores = b.add("Mul", scores, b.floats(np.float32(0.25)))
     return b.add("MatMul", b.add("Softmax", scores, axis=-1), values)
 
 
@@ -88,7 +94,7 @@ def onnx_attention(b: Builder, q: str, k: str, v: str, layer: int) -> str:
     """The operator, with fewer heads of keys and values, as Llama has them."""
     names = {name: (f"past_key_values.{layer}.{name}", f"present.{layer}.{name}") for name in ("key", "value")}
     for past, present in names.values():
-        b.port(past, F, "batch", 2, "past", HEAD)
+        b.port(past, b.dtype, "batch", 2, "past", HEAD)
         b.result(present, "batch", 2, "all", HEAD)
     y = f"attended{layer}"
     b.nodes.append(
@@ -113,7 +119,7 @@ def static_attention(b: Builder, q: str, k: str, v: str, layer: int) -> str:
     """A cache of 200 rows, written at the positions that an input gives."""
     op = "ScatterND" if layer else "TensorScatter"
     for name, fresh in (("key", k), ("value", v)):
-        b.port(f"past.{layer}.{name}", F, 1, HEADS, 200, HEAD)
+        b.port(f"past.{layer}.{name}", b.dtype, 1, HEADS, 200, HEAD)
         b.result(f"present.{layer}.{name}", 1, HEADS, 200, HEAD)
         past, present = f"past.{layer}.{name}", f"present.{layer}.{name}"
         if op == "TensorScatter":
@@ -126,7 +132,7 @@ def static_attention(b: Builder, q: str, k: str, v: str, layer: int) -> str:
             b.add(op, past, b.add("Concat", zero, heads, at, axis=3), fresh, to=present)
     scores = b.add("MatMul", q, b.add("Transpose", f"present.{layer}.key", perm=[0, 1, 3, 2]))
     seen = b.add("LessOrEqual", b.ints(*range(200)), b.add("Reshape", "positions", b.ints(1, 1, -1, 1)))
-    scores = b.add("Where", seen, scores, b.constant(np.float32(-np.inf)))
+    scores = b.add("Where", seen, scores, b.floats(np.float32(-np.inf)))
     return b.add("MatMul", b.add("Softmax", scores, axis=-1), f"present.{layer}.value")
 
 
@@ -141,7 +147,7 @@ def microsoft_attention(b: Builder, q: str, k: str, v: str, layer: int) -> str:
             b.nodes.append(helper.make_node("Cast", [value], [name], to=I32))
     names = {name: (f"past_key_values.{layer}.{name}", f"present.{layer}.{name}") for name in ("key", "value")}
     for past, present in names.values():
-        b.port(past, F, "batch", 2, "past", HEAD)
+        b.port(past, b.dtype, "batch", 2, "past", HEAD)
         b.result(present, "batch", 2, "present", HEAD)
     y = f"grouped{layer}"
     inputs = [*flat, names["key"][0], names["value"][0], "lengths", "total"]
@@ -160,16 +166,16 @@ ATTENTIONS: dict[str, tuple[Callable[..., str], int]] = {
 }
 
 
-def decoder(kind: str, layers: int = 2) -> onnx.ModelProto:
+def decoder(kind: str, layers: int = 2, dtype: int = F) -> onnx.ModelProto:
     attention, kv_heads = ATTENTIONS[kind]
-    b = Builder()
+    b = Builder(dtype)
     ids = b.port("ids", I64, 1 if kind == "static" else "batch", "tokens")
     if kind == "static":
         b.port("positions", I64, "tokens")
         b.port("start", I64, 1)
         tokens = b.add("Shape", "positions")
         b.add("Concat", b.ints(1, HEADS), tokens, b.ints(1), axis=0, to="index_shape")
-    x = b.add("Gather", b.constant(b.random.standard_normal((VOCABULARY, WIDTH), dtype=np.float32)), ids)
+    x = b.add("Gather", b.floats(b.random.standard_normal((VOCABULARY, WIDTH), dtype=np.float32)), ids)
     for layer in range(layers):
         q, k, v = (b.by_heads(b.linear(x, WIDTH, n * HEAD), n) for n in (HEADS, kv_heads, kv_heads))
         y = b.add("Transpose", attention(b, q, k, v, layer), perm=[0, 2, 1, 3])
@@ -201,12 +207,12 @@ def feeds(kind: str, lengths: list[int], batch: int = 1) -> list[dict[str, NDArr
 class Plain:
     """The same loop with everything passed along."""
 
-    def __init__(self, graph: ingot.Graph, batch: int = 1) -> None:
+    def __init__(self, graph: ingot.Graph, batch: int = 1, dtype: int = F) -> None:
         self.graph, self.pairs, self.past = graph, pairs_of(graph), {}
         for port in graph.inputs:
             if port.name in self.pairs:
                 dims = [d if isinstance(d, int) else batch if d == "batch" else 0 for d in port.shape or ()]
-                self.past[port.name] = np.zeros(dims, np.float32)
+                self.past[port.name] = np.zeros(dims, NUMPY_TYPES[dtype])
 
     def step(self, feed: dict[str, NDArray[Any]]) -> NDArray[Any]:
         out = self.graph.inference(feed | self.past)
@@ -215,8 +221,10 @@ class Plain:
         return logits
 
 
-def check_same(graph: ingot.Graph, state: ingot.State, kind: str, lengths: list[int], batch: int = 1) -> None:
-    plain = Plain(graph, batch)
+def check_same(
+    graph: ingot.Graph, state: ingot.State, kind: str, lengths: list[int], batch: int = 1, dtype: int = F
+) -> None:
+    plain = Plain(graph, batch, dtype)
     for feed in feeds(kind, lengths, batch):
         np.testing.assert_array_equal(state.inference(feed)["logits"], plain.step(feed))
     assert set(state.keys()) == set(plain.past)
@@ -240,11 +248,26 @@ def test_growing_loop_equals_plain_runs(save: Save, kind: str, threads: int) -> 
     check_same(graph, state, kind, [3, 1, 1], 1 if kind == "static" else 3)  # another batch, after a reset
 
 
-def test_results_are_those_of_onnxruntime(save: Save) -> None:
-    model = decoder("concat")
+@pytest.mark.parametrize("dtype", [F16, BF16])
+@pytest.mark.parametrize("kind", ["concat", "grouped", "static"])
+def test_rows_of_16_bits(save: Save, kind: str, dtype: int) -> None:
+    graph = ingot.compile(save(decoder(kind, dtype=dtype)))
+    state = graph.bind_state()
+    check_same(graph, state, kind, LENGTHS, dtype=dtype)
+    wide = ingot.compile(save(decoder(kind))).bind_state()
+    state.reset()
+    for feed in feeds(kind, [5, 1, 1, 4, 1]):
+        expected = wide.inference(feed)["logits"]
+        tolerance = {F16: 0.02, BF16: 0.15}[dtype] * np.abs(expected).max()
+        np.testing.assert_allclose(state.inference(feed)["logits"].astype(np.float32), expected, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", ["concat", "grouped"])
+def test_results_are_those_of_onnxruntime(save: Save, kind: str) -> None:
+    model = decoder(kind)
     graph = ingot.compile(save(model))
     state, past = graph.bind_state(pairs_of(graph)), Plain(graph).past
-    for feed in feeds("concat", [4, 1, 1, 2]):
+    for feed in feeds(kind, [4, 1, 1, 2, 9]):
         *present, logits = onnxruntime(model, feed | past)
         np.testing.assert_allclose(state.inference(feed)["logits"], logits, rtol=1e-4, atol=1e-5)
         past = dict(zip(past, present, strict=True))

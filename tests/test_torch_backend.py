@@ -99,6 +99,7 @@ def test_mlp_and_options_none() -> None:
         ({"tag": "a/b"}, "part of file names"),
         ({"compiler_path": "a", "compiler_image_name": "b"}, "both"),
         ({"compiler_timeout": 0}, "above 0"),
+        ({"auto_pull": "yes"}, "True or False"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], message: str) -> None:

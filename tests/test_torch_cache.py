@@ -276,6 +276,8 @@ def test_container_command(tmp_path: Path) -> None:
         "container_engine": engine,
         "container_args": "--runtime /usr/sbin/runc run --network=host",
         "compiler_memory": 4 << 30,
+        "auto_pull": False,
+        "compiler_log": str(tmp_path / "compiler.log"),
         "cache_dir": str(tmp_path / "cache"),
     }
     run(mlp(), torch.randn(2, 8), **options)
@@ -285,3 +287,24 @@ def test_container_command(tmp_path: Path) -> None:
     assert volume[0] == volume[1] and volume[0].startswith(str(tmp_path / "cache"))
     assert words.index("--network=host") < words.index("ingot:test") < words.index("compile")
     assert words[words.index("--memory") + 1] == str(4 << 30)
+    assert "--pull=never" in words
+    said = (tmp_path / "compiler.log").read_text()
+    assert said.startswith(f"$ {engine} --runtime") and "written to" in said and said.endswith("# exit code 0\n")
+
+
+def test_a_container_that_takes_too_long_is_removed(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    engine = script(tmp_path, f'echo "$@" >> {calls}\nif [[ " $* " == *" run "* ]]; then echo begun; sleep 60; fi')
+    options = {
+        "compiler_image_name": "ingot:test",
+        "container_engine": engine,
+        "container_args": "--runtime /usr/sbin/runc run",
+        "compiler_timeout": 1,
+        "compiler_log": str(tmp_path / "compiler.log"),
+        "cache_dir": str(tmp_path / "cache"),
+    }
+    with pytest.raises(ingot.Error, match="took more than 1 seconds"):
+        run(mlp(), torch.randn(2, 8), **options)
+    started, ended = (line.split() for line in calls.read_text().splitlines())
+    assert ended == ["--runtime", "/usr/sbin/runc", "rm", "--force", started[started.index("--name") + 1]]
+    assert (tmp_path / "compiler.log").read_text().endswith("begun\n# ended here: TimeoutExpired\n")

@@ -1,8 +1,10 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,6 +34,25 @@ struct Descriptor {
     if (fd >= 0) ::close(fd);
   }
 };
+
+int open_folder(const char* name, int in = AT_FDCWD) noexcept {
+  return ::openat(in, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+// Removes what is in an open folder. Nothing here allocates: memory may have just run out.
+void remove_in(int folder) noexcept {
+  alignas(dirent64) char entries[4096];
+  for (long size = 0; (size = ::syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0;)
+    for (long at = 0; at < size;) {
+      const auto* entry = reinterpret_cast<const dirent64*>(entries + at);
+      at += entry->d_reclen;
+      const std::string_view name = entry->d_name;
+      if (name == "." || name == ".." || ::unlinkat(folder, entry->d_name, 0) == 0 || errno != EISDIR) continue;
+      const Descriptor inside{open_folder(entry->d_name, folder)};
+      if (inside.fd >= 0) remove_in(inside.fd);
+      ::unlinkat(folder, entry->d_name, AT_REMOVEDIR);
+    }
+}
 
 constexpr const char* kEnding = ".tmp";
 constexpr auto kStale = std::chrono::hours(1);  // a write that has stood still so long is over
@@ -147,6 +168,12 @@ void AtomicFile::commit() {
   if (durable_ == Durable::kDisk) sync_folder_of(path_);
 }
 
+void remove_tree(const char* path) noexcept {
+  const Descriptor folder{open_folder(path)};
+  if (folder.fd >= 0) remove_in(folder.fd);
+  if (folder.fd < 0 || ::rmdir(path) != 0) ::unlink(path);
+}
+
 void remove_leftovers(const std::string& path) {
   const fs::path p = without_slash(path);
   const bool all = path.ends_with('/');
@@ -156,7 +183,7 @@ void remove_leftovers(const std::string& path) {
     if (!is_temporary(at->path().filename().string(), all ? "" : p.filename().string())) continue;
     std::error_code ignored;
     const auto changed = fs::last_write_time(at->path(), ignored);
-    if (!ignored && changed + kStale < fs::file_time_type::clock::now()) fs::remove_all(at->path(), ignored);
+    if (!ignored && changed + kStale < fs::file_time_type::clock::now()) remove_tree(at->path().c_str());
   }
 }
 
@@ -172,12 +199,14 @@ void atomic_write(const std::string& path, std::string_view text) {
 
 namespace {
 
-// Removed when it goes out of scope, unless its path was cleared.
+// Removed when it goes out of scope, unless its path was cleared. It is kept open: later there may be no descriptor.
 struct TemporaryFolder {
   std::string path;
+  Descriptor folder{-1};
   ~TemporaryFolder() {
-    std::error_code ignored;
-    if (!path.empty()) fs::remove_all(path, ignored);
+    if (path.empty()) return;
+    if (folder.fd >= 0) remove_in(folder.fd);
+    if (folder.fd < 0 || ::rmdir(path.c_str()) != 0) remove_tree(path.c_str());
   }
 };
 
@@ -201,14 +230,19 @@ void atomic_folder(const std::string& folder, std::span<const std::string_view> 
   remove_leftovers(target);
   TemporaryFolder fresh{beside(target)}, old;
   if (!fs::create_directory(fresh.path)) fail(ErrorKind::Io, "{}: cannot be written", target);
+  fresh.folder.fd = open_folder(fresh.path.c_str());
+  if (fresh.folder.fd < 0) io_error("cannot be written", target, errno);
+  const bool exists = fs::exists(target);
+  if (exists) old.folder.fd = open_folder(target.c_str());
   fill(fresh.path);
-  if (!fs::exists(target)) {
+  if (!exists) {
     fs::rename(fresh.path, target);
+    fresh.path.clear();
   } else if (::renameat2(AT_FDCWD, fresh.path.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0) {
-    old.path = fresh.path;
+    std::swap(fresh.folder.fd, old.folder.fd);  // the old folder has the name of the fresh one now
   } else {
     // A file system that cannot exchange two names: step the old folder aside, and back if the new one cannot move in.
-    const std::string aside = beside(target);
+    std::string aside = beside(target);
     fs::rename(target, aside);
     std::error_code failed;
     fs::rename(fresh.path, target, failed);
@@ -216,10 +250,10 @@ void atomic_folder(const std::string& folder, std::span<const std::string_view> 
       fs::rename(aside, target);
       fail(ErrorKind::Io, "{}: cannot be put in place: {}", target, failed.message());
     }
-    old.path = aside;
+    fresh.path.clear();
+    old.path = std::move(aside);
   }
   sync_folder_of(target);
-  fresh.path.clear();
 } catch (const fs::filesystem_error& e) {
   fail(ErrorKind::Io, "{}: cannot be written: {}", folder, e.code().message());
 }

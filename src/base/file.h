@@ -80,6 +80,9 @@ class AtomicFile {
 void atomic_write(const std::string& path, std::span<const std::byte>);
 void atomic_write(const std::string& path, std::string_view text);
 
+// Removes a file or a folder with all in it, as far as that can be done.
+void remove_tree(const char* path) noexcept;
+
 // Removes what killed processes left of writes to `path`, or, for a folder's name ending in "/", to anything in it.
 void remove_leftovers(const std::string& path);
 

@@ -51,12 +51,14 @@ class HookBuilder {
     }
   }
 
- private:
+  // Room for a vector of any elements.
   llvm::Value* slot() {
     auto* a = b_.CreateAlloca(llvm::ArrayType::get(b_.getInt8Ty(), slot_bytes_));
     a->setAlignment(llvm::Align(slot_bytes_));
     return a;
   }
+
+ private:
   void constant(const ExprInstr& in, llvm::Value* out) {
     llvm::Value* cell = b_.CreateAlloca(b_.getInt64Ty());
     int64_t bits = 0;
@@ -115,6 +117,22 @@ void define_store(llvm::Module& m, llvm::Function* f, const Expr& e, const Targe
   h.ir().CreateRetVoid();
 }
 
+// VI bytes(VI acc, void* const* extra, ... as above): what is stored, as wide as the sums.
+void define_bytes(llvm::Module& m, llvm::Function* f, const Expr& e, const Target& target) {
+  HookBuilder h(m, f, e, target);
+  epilogue_body(h, f, e, 1);
+  const ExprInstr& last = e.code[static_cast<size_t>(e.results.at(0))];
+  llvm::Value* wide = h.slot();
+  if (last.kind == ExprInstr::kCall && last.op.starts_with("quantize_")) {
+    const DType type = e.code[static_cast<size_t>(last.args[0])].dtype;
+    h.call("ingot_wide_" + last.op + "_" + std::string(name(type)),
+           {h.slot_of(last.args[0]), h.slot_of(last.args[1]), wide});
+  } else {
+    h.call("ingot_widen_" + std::string(name(e.result_types.at(0))), {h.slot_of(e.results.at(0)), wide});
+  }
+  h.ir().CreateRet(h.ir().CreateLoad(f->getReturnType(), wide));
+}
+
 // void ewise(void* const* operand, const i64* offset, const EwiseParams* p, i64 i, i64 lanes)
 void define_ewise(llvm::Module& m, llvm::Function* f, const Expr& e, const Target& target) {
   HookBuilder h(m, f, e, target);
@@ -151,17 +169,17 @@ void define_ewise(llvm::Module& m, llvm::Function* f, const Expr& e, const Targe
 }  // namespace
 
 void define_hooks(llvm::Module& m, const std::string& kernel, const Expr& e, const Target& target) {
-  struct Hook {
-    const char* name;
-    void (*define)(llvm::Module&, llvm::Function*, const Expr&, const Target&);
+  const auto define = [&](const char* name, auto* definition) {
+    llvm::Function* f = m.getFunction(name);
+    if (!f) fail(ErrorKind::Internal, "kernel {} has an expression but no hook", kernel);
+    definition(m, f, e, target);
   };
-  const Hook hook = kernel.starts_with("ingot_ewise") ? Hook{"ingot_hook_ewise", define_ewise}  // also ewise_reduce
-                    : kernel.starts_with("ingot_gemm_i8") || kernel == "ingot_depthwise_i8"
-                        ? Hook{"ingot_hook_store", define_store}
-                        : Hook{"ingot_hook_epilogue", define_epilogue};
-  llvm::Function* f = m.getFunction(hook.name);
-  if (!f) fail(ErrorKind::Internal, "kernel {} has an expression but no hook", kernel);
-  hook.define(m, f, e, target);
+  if (kernel.starts_with("ingot_ewise")) return define("ingot_hook_ewise", define_ewise);  // also ewise_reduce
+  if (!kernel.starts_with("ingot_gemm_i8") && kernel != "ingot_depthwise_i8")
+    return define("ingot_hook_epilogue", define_epilogue);
+  define("ingot_hook_store", define_store);
+  const DType result = e.result_types.at(0);
+  if (result == DType::U8 || result == DType::I8) define("ingot_hook_bytes", define_bytes);
 }
 
 }  // namespace ingot

@@ -239,9 +239,6 @@ TemporaryFolder::TemporaryFolder() {
   path_ = pattern;
 }
 
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
+TemporaryFolder::~TemporaryFolder() { remove_tree(path_.c_str()); }
 
 }  // namespace ingot

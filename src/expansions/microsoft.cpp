@@ -1,4 +1,5 @@
 // com.microsoft: operators of onnxruntime that are formulas of standard ones for which ranks or sizes must be known.
+#include <algorithm>
 #include <numeric>
 
 #include "expansions/expander.h"

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/number.h"
 #include "matcher/fusion.h"
 #include "passes/constants.h"
 #include "passes/simplify.h"
@@ -34,15 +35,24 @@ struct Site {
   std::vector<Handle> nodes;  // that disappear: from the product with V back to Q K^T
 };
 
+// A constant number, of 16 bits as well.
+std::optional<double> scalar_of(const TensorInfo& info) {
+  if (info.constant && info.constant->elements() == 1) {
+    if (info.constant->dtype == DType::F16) return kernel::widen(info.constant->as<kernel::F16>()[0]);
+    if (info.constant->dtype == DType::BF16) return kernel::widen(info.constant->as<kernel::BF16>()[0]);
+  }
+  return scalar_value(info);
+}
+
 // Scalar that multiplies the other operand of n: Mul(x, c), Mul(c, x), Div(x, c). x is set.
 std::optional<double> scalar_factor(const Editor& e, const Node& n, TensorId& x) {
   if (n.inputs.size() != 2 || (!n.is("Mul") && !n.is("Div"))) return std::nullopt;
-  auto b = scalar_value(e.info(n.inputs[1]));
+  auto b = scalar_of(e.info(n.inputs[1]));
   if (b && *b != 0) {
     x = n.inputs[0];
     return n.is("Mul") ? *b : 1 / *b;
   }
-  auto a = scalar_value(e.info(n.inputs[0]));
+  auto a = scalar_of(e.info(n.inputs[0]));
   if (!a || n.is("Div")) return std::nullopt;
   x = n.inputs[1];
   return a;
@@ -111,7 +121,7 @@ size_t rank(const Editor& e, TensorId t) { return t != kNoTensor && e.info(t).sh
 bool skip_nan_to_zero(const Editor& e, TensorId& p, std::vector<Handle>& nodes) {
   const Node* where = e.maker(p, "Where");
   const Node* nan = where ? e.maker(where->inputs[0], "IsNaN") : nullptr;
-  if (!nan || nan->inputs[0] != where->inputs[2] || scalar_value(e.info(where->inputs[1])) != 0.0) return false;
+  if (!nan || nan->inputs[0] != where->inputs[2] || scalar_of(e.info(where->inputs[1])) != 0.0) return false;
   nodes.push_back(e.producer(p));
   nodes.push_back(e.producer(where->inputs[0]));
   p = where->inputs[2];
@@ -123,11 +133,11 @@ bool skip_masked_rows(const Editor& e, TensorId& p, std::vector<Handle>& nodes) 
   const Node* where = e.maker(p, "Where");
   const Node* equal = where ? e.maker(where->inputs[0], "Equal") : nullptr;
   const Node* softmax = equal ? e.maker(where->inputs[2], "Softmax") : nullptr;
-  if (!softmax || scalar_value(e.info(where->inputs[1])) != 0.0) return false;
+  if (!softmax || scalar_of(e.info(where->inputs[1])) != 0.0) return false;
   const size_t side = e.maker(equal->inputs[0], "ReduceMax") ? 0 : 1;
   const Node* largest = e.maker(equal->inputs[side], "ReduceMax");
   if (!largest || largest->inputs[0] != softmax->inputs[0] || !largest->get_int("keepdims", 1)) return false;
-  if (scalar_value(e.info(equal->inputs[1 - side])) != -std::numeric_limits<double>::infinity()) return false;
+  if (scalar_of(e.info(equal->inputs[1 - side])) != -std::numeric_limits<double>::infinity()) return false;
   const auto axes = largest->has_input(1) ? integer_values(e.info(largest->inputs[1])) : std::nullopt;
   const auto last = static_cast<int64_t>(rank(e, p)) - 1;
   if (!axes || axes->size() != 1 || (axes->front() != -1 && axes->front() != last)) return false;
@@ -161,7 +171,7 @@ std::string step_back(const Editor& e, TensorId& s, Site& site) {
     next = n.inputs[scores];
   } else if (n.is("Where") && leads_to_product(e, s)) {
     const size_t scores = leads_to_product(e, n.inputs[1]) ? 1 : 2;
-    auto fill = scalar_value(e.info(n.inputs[3 - scores]));
+    auto fill = scalar_of(e.info(n.inputs[3 - scores]));
     if (!fill || *fill > kMaskedOut) return "the Where on the scores does not put in minus infinity";
     if (site.condition != kNoTensor) return "two masks are put in by Where";
     site.condition = n.inputs[0];
@@ -217,10 +227,12 @@ Dim axis_of(const Editor& e, TensorId t, const std::string& layout, char axis) {
 }
 
 std::string check_shapes(const Editor& e, const Site& s) {
+  const DType dtype = e.info(s.q).dtype;
   for (TensorId t : {s.q, s.k, s.v}) {
     if (rank(e, t) != 4) return "Q, K and V are not of rank 4";
-    if (e.info(t).dtype != DType::F32) return "Q, K and V are not f32";
+    if (e.info(t).dtype != dtype) return "Q, K and V are of several types";
   }
+  if (dtype != DType::F32 && dtype != DType::F16 && dtype != DType::BF16) return "Q, K and V are not f32, f16 or bf16";
   auto dim = [&](TensorId t, const std::string& layout, char axis) { return axis_of(e, t, layout, axis); };
   const Dim heads = dim(s.k, s.layout_k, 'h'), q_heads = dim(s.q, s.layout_q, 'h');
   if (!(dim(s.q, s.layout_q, 'b') == dim(s.k, s.layout_k, 'b')) ||
@@ -230,9 +242,12 @@ std::string check_shapes(const Editor& e, const Site& s) {
   const bool grouped =
       heads.is_const() && q_heads.is_const() && heads.value() > 0 && q_heads.value() % heads.value() == 0;
   if (!(heads == q_heads) && !grouped) return "the heads of Q are not a multiple of those of K";
-  if (s.mask != kNoTensor && (e.info(s.mask).dtype != DType::F32 || rank(e, s.mask) > 4)) return "the mask is not f32";
+  if (s.mask != kNoTensor && (e.info(s.mask).dtype != dtype || rank(e, s.mask) > 4))
+    return "the mask is not of Q's type";
   if (s.condition != kNoTensor && (e.info(s.condition).dtype != DType::Bool || rank(e, s.condition) > 4))
     return "the condition of the mask is not bool";
+  if (s.condition != kNoTensor && dtype != DType::F32 && (!std::isinf(s.fill) || s.mask != kNoTensor))
+    return "a mask of 16-bit floats is put in and is not minus infinity";
   return "";
 }
 
@@ -240,21 +255,11 @@ std::string check_shapes(const Editor& e, const Site& s) {
 bool counts_up(const Editor& e, TensorId t) {
   while (e.maker(t, "Reshape") || e.maker(t, "Unsqueeze")) t = e.maker(t)->inputs[0];
   const Node* range = e.maker(t, "Range");
-  return range && scalar_value(e.info(range->inputs[0])) == 0.0 && scalar_value(e.info(range->inputs[2])) == 1.0;
+  return range && scalar_of(e.info(range->inputs[0])) == 0.0 && scalar_of(e.info(range->inputs[2])) == 1.0;
 }
 
-// key <= query, both counted up: the causal mask of lengths that only run time tells.
-bool compares_positions(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
-  const Node* n = e.maker(mask, "LessOrEqual");
-  if (!n || !counts_up(e, n->inputs[0]) || !counts_up(e, n->inputs[1])) return false;
-  const auto &keys = e.info(n->inputs[0]).shape, &queries = e.info(n->inputs[1]).shape;
-  return keys && queries && same_shape(padded_shape(*keys, 2), {Dim(1), columns}) &&
-         same_shape(*queries, {rows, Dim(1)});
-}
-
-// The fixed mask is the causal one: row i sees columns up to i.
-bool is_causal(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
-  if (compares_positions(e, mask, rows, columns)) return true;
+// A fixed mask: row i sees columns up to i.
+bool is_lower_triangle(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
   if (!e.is_constant(mask) || !(rows == columns) || !rows.is_const()) return false;
   const Constant& c = *e.info(mask).constant;
   const auto n = static_cast<size_t>(rows.value());
@@ -266,6 +271,37 @@ bool is_causal(const Editor& e, TensorId mask, const Dim& rows, const Dim& colum
     if (c.dtype == DType::F32 && (sees ? c.as<float>()[i] != 0 : c.as<float>()[i] > kMaskedOut)) return false;
   }
   return true;
+}
+
+enum class Causal { kNo, kFromStart, kFromEnd };  // row i sees columns up to i, or up to i + columns - rows
+
+// The scalar that t is the sum of 0, 1, 2, ... and; nothing where it is not known, or t no such sum.
+std::optional<Dim> counts_up_from(const Editor& e, TensorId t) {
+  if (counts_up(e, t)) return Dim(0);
+  const Node* add = e.maker(t, "Add");
+  for (size_t i = 0; add && i < 2; i++) {
+    const auto& first = e.info(add->inputs[1 - i]).values;
+    if (first && first->size() == 1 && counts_up(e, add->inputs[i])) return first->at(0);
+  }
+  return std::nullopt;
+}
+
+// key <= query, both counted up: the causal mask of lengths that only run time tells. After a past, queries are counted
+// from its length on.
+Causal compares_positions(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
+  const Node* n = e.maker(mask, "LessOrEqual");
+  if (!n || !counts_up(e, n->inputs[0])) return Causal::kNo;
+  const std::optional<Dim> first = counts_up_from(e, n->inputs[1]);
+  const auto &keys = e.info(n->inputs[0]).shape, &queries = e.info(n->inputs[1]).shape;
+  if (!first || !keys || !queries || !same_shape(padded_shape(*keys, 2), {Dim(1), columns}) ||
+      !same_shape(*queries, {rows, Dim(1)}))
+    return Causal::kNo;
+  return first->is(0) ? Causal::kFromStart : *first + rows == columns ? Causal::kFromEnd : Causal::kNo;
+}
+
+Causal causal_kind(const Editor& e, TensorId mask, const Dim& rows, const Dim& columns) {
+  if (const Causal kind = compares_positions(e, mask, rows, columns); kind != Causal::kNo) return kind;
+  return is_lower_triangle(e, mask, rows, columns) ? Causal::kFromStart : Causal::kNo;
 }
 
 // One mask operand: the condition as it is where it stands for minus infinity, otherwise as numbers to add.
@@ -315,7 +351,7 @@ std::string find_site(const Editor& e, Handle root, Site& site) {
 // The node that makes K or V of a past and what follows it, along the sequence; null where none does.
 const Node* joins_past(const Editor& e, TensorId x, const std::string& layout) {
   const Node* concat = e.maker(x);
-  if (!concat || !concat->is("Concat") || concat->inputs.size() != 2 || e.info(x).dtype != DType::F32) return nullptr;
+  if (!concat || !concat->is("Concat") || concat->inputs.size() != 2) return nullptr;
   const int64_t axis = concat->get_int("axis", 0);
   return (axis < 0 ? axis + 4 : axis) == static_cast<int64_t>(layout.find('s')) ? concat : nullptr;
 }
@@ -324,9 +360,9 @@ void fuse(Editor& e, Handle root, Site& s) {
   const Node at = e.node(root);
   const Dim rows = axis_of(e, s.q, s.layout_q, 's'), columns = axis_of(e, s.k, s.layout_k, 's');
   TensorId mask = mask_operand(e, at, s);
-  const bool causal = mask != kNoTensor && is_causal(e, mask, rows, columns);
+  const Causal causal = mask == kNoTensor ? Causal::kNo : causal_kind(e, mask, rows, columns);
   Node fused{.op = "Attention", .domain = "ingot", .inputs = {s.q, s.k, s.v}};
-  if (causal) mask = kNoTensor;
+  if (causal != Causal::kNo) mask = kNoTensor;
   const Node *k = joins_past(e, s.k, s.layout_k), *v = joins_past(e, s.v, s.layout_v);
   if (k && v && s.layout_k.back() == 'd')
     fused.inputs = {s.q, k->inputs[1], v->inputs[1], mask, k->inputs[0], v->inputs[0]};
@@ -348,8 +384,9 @@ void fuse(Editor& e, Handle root, Site& s) {
                  {"layout_k", s.layout_k},
                  {"layout_v", s.layout_v},
                  {"layout_out", s.layout_out},
-                 {"causal", int64_t{causal}},
+                 {"causal", int64_t{causal != Causal::kNo}},
                  {"nan_to_zero", int64_t{s.nan_to_zero}}};
+  if (causal == Causal::kFromEnd) fused.attrs["causal_end"] = int64_t{1};
   fused.origins = joined_origins(e, nodes);
   e.replace(replaced, std::move(fused));
   for (Handle h : nodes)

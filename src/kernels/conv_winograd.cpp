@@ -157,13 +157,11 @@ INGOT_INLINE void winograd_y(const KernelCall* call, const WinogradParams& p, co
       winograd_y_lanes<M>(b.m + i * row + c, b.m_plane, pixels);
       const int64_t lanes = min_of(kLanes, p.out_channels - c);
 #pragma clang loop unroll(disable)
-      for (int64_t h = 0; h < high; h++)
-#pragma clang loop unroll(disable)
-        for (int64_t w = 0; w < wide; w++) {
-          const int64_t pixel = (tile.image * p.out[0] + tile.y + h) * p.out[1] + tile.x + w;
-          const VF v = apply(epilogue, load(pixels[h][w]), pixel, c, lanes);
-          store_partial(y + pixel * p.out_channels + c, v, lanes);
-        }
+      for (int64_t h = 0; h < high; h++) {
+        const int64_t pixel = (tile.image * p.out[0] + tile.y + h) * p.out[1] + tile.x;
+        store_tile(&epilogue, pixels[h][0], wide, lanes, kLanes, pixel, c, y + pixel * p.out_channels + c,
+                   p.out_channels);
+      }
     }
   }
 }

@@ -17,8 +17,7 @@ INGOT_INLINE Shorts interleaved(const uint8_t* a, const uint8_t* b, int64_t lane
 
 struct Depthwise {
   const DepthwiseI8Params& p;
-  const KernelCall* call;
-  void* out;
+  SumsTarget target;
   const int32_t* sums;
   const int16_t* weights;
   int32_t x_zero;
@@ -26,24 +25,42 @@ struct Depthwise {
   int64_t offset[kMaxDepthwiseTaps + 1];
 };
 
-INGOT_INLINE void depthwise_channels(const Depthwise& d, const uint8_t* x, int64_t pixel, int64_t c, int64_t lanes) {
+// The sums of NV vectors of channels of a pixel; `lanes` of a single vector.
+template <int NV>
+INGOT_INLINE void add_taps(const Depthwise& d, const uint8_t* x, int64_t c, int64_t lanes, VI (&acc)[NV]) {
   const DepthwiseI8Params& p = d.p;
   const int64_t padded = depthwise_padded(p.channels);
-  VI acc = VI(0);
-  for (int64_t pair = 0; pair < depthwise_pairs(d.taps); pair++) {
-    Shorts both = interleaved(x + d.offset[2 * pair] + c, x + d.offset[2 * pair + 1] + c, lanes, p.x_signed);
-    acc += multiply_shorts(both, load_as<Shorts>(d.weights + (pair * padded + c) * 2));
+  INGOT_UNROLL for (int j = 0; j < NV; j++) acc[j] = VI(0);
+  for (int64_t pair = 0; pair < depthwise_pairs(d.taps); pair++) INGOT_UNROLL for (int j = 0; j < NV; j++) {
+      const int64_t at = c + j * kLanes;
+      const Shorts both = interleaved(x + d.offset[2 * pair] + at, x + d.offset[2 * pair + 1] + at, lanes, p.x_signed);
+      acc[j] += multiply_shorts(both, load_as<Shorts>(d.weights + (pair * padded + at) * 2));
+    }
+  INGOT_UNROLL for (int j = 0; p.x_zero != kNoZero && j < NV; j++) acc[j] -= load(d.sums + c + j * kLanes) * d.x_zero;
+}
+
+INGOT_INLINE void depthwise_pixel(const Depthwise& d, const uint8_t* x, int64_t pixel) {
+  constexpr int NV = 4;
+  const int64_t channels = d.p.channels, at = pixel * channels;
+  int64_t c = 0;
+  for (; c + NV * kLanes <= channels; c += NV * kLanes) {
+    VI acc[NV];
+    add_taps(d, x, c, kLanes, acc);
+    store_sums(d.target, acc, at + c, pixel, c);
   }
-  if (p.x_zero != kNoZero) acc -= load(d.sums + c) * d.x_zero;
-  ingot_hook_store(acc, d.out, pixel * p.channels + c, d.call->operand + 4, p.extra, pixel, c, lanes, d.call->program);
+  for (; c < channels; c += kLanes) {
+    const int64_t lanes = min_of(kLanes, channels - c);
+    VI acc[1];
+    add_taps(d, x, c, lanes, acc);
+    store_sums(d.target, acc[0], at + c, pixel, c, lanes);
+  }
 }
 
 INGOT_INLINE KernelStatus depthwise_i8(const KernelCall* call) {
   const DepthwiseI8Params& p = *reinterpret_cast<const DepthwiseI8Params*>(call->param);
   const auto* w = static_cast<const uint8_t*>(call->operand[1]);
   Depthwise d{p,
-              call,
-              call->operand[2],
+              {call->operand[2], call->operand + 4, p.extra, call->program, p.c_bytes},
               reinterpret_cast<const int32_t*>(w),
               reinterpret_cast<const int16_t*>(w + depthwise_padded(p.channels) * 4),
               zero_at(call->operand[3], p.x_zero, 0, p.x_signed),
@@ -57,12 +74,7 @@ INGOT_INLINE KernelStatus depthwise_i8(const KernelCall* call) {
     const int64_t h = unit % p.out[1], depth = unit / p.out[1] % p.out[0], n = unit / (p.out[1] * p.out[0]);
     const uint8_t* row =
         static_cast<const uint8_t*>(call->operand[0]) + n * p.image + depth * p.step[0] + h * p.step[1];
-    for (int64_t ox = 0; ox < p.out[2]; ox++) {
-      const int64_t pixel = unit * p.out[2] + ox;
-      int64_t c = 0;
-      for (; c + kLanes <= p.channels; c += kLanes) depthwise_channels(d, row + ox * p.step[2], pixel, c, kLanes);
-      if (c < p.channels) depthwise_channels(d, row + ox * p.step[2], pixel, c, p.channels - c);
-    }
+    for (int64_t ox = 0; ox < p.out[2]; ox++) depthwise_pixel(d, row + ox * p.step[2], unit * p.out[2] + ox);
   }
   return kOk;
 }

@@ -11,10 +11,9 @@
 //                              | t0 t1   t0 t1   t0 t1        t0 t1      | t2 t3
 #pragma once
 #include "kernels/abi.h"
-#include "kernels/hooks.h"
-#include "kernels/integer.h"
 #include "kernels/pack.h"
 #include "kernels/sizes.h"
+#include "kernels/store_sums.h"
 
 namespace ingot::kernel {
 
@@ -26,6 +25,7 @@ struct DepthwiseI8Params {
   int64_t out[3], batch;
   int64_t image, step[3];     // bytes of X between images, and between output pixels along each spatial dim
   int64_t kernel[3], tap[3];  // taps and the bytes between them
+  int64_t c_bytes;            // ResultBytes
   int64_t extras;
   EpilogueOperand extra[kMaxEpilogueOperands];
 };

@@ -1,6 +1,7 @@
 // Typed loads and stores for hooks: what the codegen calls around the operators of an expression. F16 and BF16 are
 // widened to F32 on the way in and rounded on the way out. All arguments but the vector are constants or addresses, so
 // that one IR signature serves all types: the vector is passed through memory, which inlining removes.
+#include "kernels/ewise_rows.h"
 #include "kernels/half.h"
 #include "kernels/hooks.h"
 
@@ -59,5 +60,17 @@ INGOT_ACCESS(bool, uint8_t)
   }
 INGOT_HALF_ACCESS(f16, f16_to_f32, f32_to_f16)
 INGOT_HALF_ACCESS(bf16, bf16_to_f32, f32_to_bf16)
+
+// Bytes as wide as the sums they were made of, for ingot_hook_bytes: those at hand, and those quantized here.
+#define INGOT_WIDE(NAME, T)                                                                                  \
+  extern "C" void ingot_widen_##NAME(const Vec<T>* in, VI* out) { *out = __builtin_convertvector(*in, VI); } \
+  extern "C" void ingot_wide_quantize_##NAME##_f32(const VF* x, const VF* zero, VI* out) {                   \
+    *out = quantize<T, float>(*x, *zero);                                                                    \
+  }                                                                                                          \
+  extern "C" void ingot_wide_quantize_##NAME##_f64(const VD* x, const VD* zero, VI* out) {                   \
+    *out = quantize<T, double>(*x, *zero);                                                                   \
+  }
+INGOT_WIDE(u8, uint8_t)
+INGOT_WIDE(i8, int8_t)
 
 }  // namespace ingot::kernel

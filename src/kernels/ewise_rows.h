@@ -262,24 +262,25 @@ INGOT_CAST(u64, uint64_t)
 INGOT_INLINE VI nearest(VF x) { return nearest_int(x); }
 INGOT_INLINE VI nearest(VD x) { return __builtin_convertvector(__builtin_elementwise_roundeven(x), VI); }
 
-// A bound that is an integer may be applied before rounding. NaN gives the lowest number. The zero point is whole.
+// A number of the type To, not yet narrowed. A bound that is an integer may be applied before rounding. NaN gives the
+// lowest number. The zero point is whole.
 template <class To, class From>
-INGOT_INLINE Vec<To> quantize(Vec<From> x, Vec<From> zero) {
+INGOT_INLINE VI quantize(Vec<From> x, Vec<From> zero) {
   const From low = std::is_signed_v<To> ? -128 : 0, high = low + 255;
   x = x > low - zero ? x : low - zero;
   x = x < high - zero ? x : high - zero;
-  return __builtin_convertvector(nearest(x) + __builtin_convertvector(zero, VI), Vec<To>);
+  return nearest(x) + __builtin_convertvector(zero, VI);
 }
 struct op_quantize_u8 {
   template <class From>
   INGOT_INLINE auto apply(Vec<From> x, Vec<From> zero) {
-    return quantize<uint8_t, From>(x, zero);
+    return __builtin_convertvector(quantize<uint8_t, From>(x, zero), Vec<uint8_t>);
   }
 };
 struct op_quantize_i8 {
   template <class From>
   INGOT_INLINE auto apply(Vec<From> x, Vec<From> zero) {
-    return quantize<int8_t, From>(x, zero);
+    return __builtin_convertvector(quantize<int8_t, From>(x, zero), Vec<int8_t>);
   }
 };
 struct op_cast_bool {

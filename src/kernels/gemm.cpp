@@ -81,8 +81,9 @@ INGOT_LATE void gemm_tile(const GemmParams& p, const GemmMatrices& x, const Gemm
 
 // Panels [first_panel, last_panel) of one block of rows.
 template <int NR>
-INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_t entry, int64_t block,
-                             int64_t first_panel, int64_t last_panel) {
+INGOT_LATE void gemm_block(const KernelCall* call, int64_t entry, int64_t block, bool, int64_t first_panel,
+                           int64_t last_panel) {
+  const GemmParams& p = gemm_params(call);
   const Epilogue epilogue = gemm_epilogue(call, p);
   GemmMatrices x = gemm_matrices(call, p, entry);
   float* scratch = static_cast<float*>(call->scratch);
@@ -112,19 +113,9 @@ INGOT_INLINE void gemm_block(const KernelCall* call, const GemmParams& p, int64_
   }
 }
 
-template <int NR>
-INGOT_LATE void gemm(const KernelCall* call, const GemmParams& p) {
-  for_groups(call, div_up(p.n, NR), p.m_blocks,
-             [&](int64_t entry, int64_t block, bool, int64_t first, int64_t last)
-                 INGOT_INLINED { gemm_block<NR>(call, p, entry, block, first, last); });
-}
-
-INGOT_INLINE KernelStatus gemm_body(const KernelCall* call) {
-  const GemmParams& p = *reinterpret_cast<const GemmParams*>(call->param);
-  with_panel(p.panel, [&](auto width) INGOT_INLINED { gemm<decltype(width)::value>(call, p); });
-  return kOk;
-}
-
 }  // namespace ingot::kernel
 
-extern "C" ingot::KernelStatus ingot_gemm_f32(const ingot::KernelCall* call) { return ingot::kernel::gemm_body(call); }
+extern "C" ingot::KernelStatus ingot_gemm_f32(const ingot::KernelCall* call) {
+  using namespace ingot::kernel;
+  return each_block(call, [](auto width, auto... at) INGOT_INLINED { gemm_block<decltype(width)::value>(at...); });
+}

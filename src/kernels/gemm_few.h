@@ -16,10 +16,10 @@ INGOT_INLINE void nibble_step(VF (&acc)[MR][NV], const float* const (&a)[MR], in
 
 // acc += a[:][0..len) * b[0..len)[:] for 4-bit numbers: rows of a are weighted (weigh_for_nibbles) and len counts whole
 // words.
-template <int MR, int NV, class P>
+template <int Parts, int MR, int NV, class P>
 INGOT_INLINE void accumulate_nibbles(VF (&acc)[MR][NV], const float* const (&a)[MR], const uint32_t* b, int64_t len,
                                      P& prefetch) {
-  constexpr int parts = MR * NV * 2 <= kAccumulators ? 2 : 1;
+  constexpr int parts = Parts >= 2 ? 2 : 1;
   VF part[parts][MR][NV];
   INGOT_UNROLL for (int p = 1; p < parts; p++) clear(part[p]);
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) part[0][i][j] = acc[i][j];
@@ -185,7 +185,8 @@ INGOT_INLINE void accumulate_group_digits(VF (&part)[NV], const GemmParams& p, c
                                    min_of(kDigitRows, len - k));
 }
 
-template <int NR, int MR, int Type, class Sum>
+// Parts: the partial sums of the tile that this one is, or is a row of.
+template <int NR, int MR, int Type, class Sum, int Parts>
 INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const FewRows& f, const char* bytes,
                               int64_t panel, int64_t row, const Epilogue& epilogue) {
   int64_t col = panel * NR;
@@ -196,9 +197,9 @@ INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const 
   const float* rows[MR];
   INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = f.a + (row + i) * f.a_row;
   if constexpr (Type == kPanelBF16) {
-    accumulate(acc, rows, kUnroll, reinterpret_cast<const BF16*>(bytes), NR, p.k, prefetch);
+    accumulate<Parts>(acc, rows, kUnroll, reinterpret_cast<const BF16*>(bytes), NR, p.k, prefetch);
   } else if constexpr (Type == kPanelF16) {
-    accumulate(acc, rows, kUnroll, reinterpret_cast<const F16*>(bytes), NR, p.k, prefetch);
+    accumulate<Parts>(acc, rows, kUnroll, reinterpret_cast<const F16*>(bytes), NR, p.k, prefetch);
   } else {
     for (int64_t g = 0; g < f.groups; g++) {
       NarrowGroup group = narrow_group(f.narrow, bytes, g);
@@ -216,10 +217,10 @@ INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const 
         else
           accumulate_group_digits<Sum, 3>(part[0], p, f, group.rows, g, rounded);
       } else if constexpr (Type == kPanelU4)
-        accumulate_nibbles(part, rows, reinterpret_cast<const uint32_t*>(group.rows), div_up(len, kNibbles) * kNibbles,
-                           prefetch);
+        accumulate_nibbles<Parts>(part, rows, reinterpret_cast<const uint32_t*>(group.rows),
+                                  div_up(len, kNibbles) * kNibbles, prefetch);
       else
-        accumulate(part, rows, kUnroll, reinterpret_cast<const int8_t*>(group.rows), NR, len, prefetch);
+        accumulate<Parts>(part, rows, kUnroll, reinterpret_cast<const int8_t*>(group.rows), NR, len, prefetch);
       end_group(acc, part, f, group);
       INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] += p.b_block;
     }
@@ -227,8 +228,19 @@ INGOT_LATE void gemm_few_tile(const GemmParams& p, const GemmMatrices& x, const 
   finish(acc, d, epilogue);
 }
 
-// Panels [first_panel, last_panel), all rows. Rows: most of a tile.
-template <int NR, int Type, class Sum, int Rows>
+template <class Body>
+INGOT_INLINE void with_parts(int parts, const Body& body) {
+  if (parts == 4)
+    body(Height<4>());
+  else if (parts == 2)
+    body(Height<2>());
+  else
+    body(Height<1>());
+}
+
+// Panels [first_panel, last_panel), all rows. RowByRow: code for one row, which is summed as the tile it is in would
+// be.
+template <int NR, int Type, class Sum, bool RowByRow>
 INGOT_LATE void gemm_few(const KernelCall* call, const GemmParams& p, int64_t entry, bool fresh, int64_t first_panel,
                          int64_t last_panel) {
   const Epilogue epilogue = gemm_epilogue(call, p);
@@ -237,14 +249,29 @@ INGOT_LATE void gemm_few(const KernelCall* call, const GemmParams& p, int64_t en
   f.narrow = gemm_narrow(p);
   f.narrow.type = Type, f.narrow.panel = NR;
   f.groups = narrow_groups(f.narrow);
+  constexpr int Rows = kTileRows<NR>, kVectors = NR / kLanes;
   f.tiling = cut_rows(p.m, Rows, min_of(p.tile_rows, Rows));
   gemm_few_rows_of_a(p, x, f, static_cast<float*>(call->scratch), fresh);
   int64_t bytes = narrow_panel_bytes(f.narrow);
   const char* at = reinterpret_cast<const char*>(x.b) + first_panel * bytes;
-  for (int64_t panel = first_panel; panel < last_panel; panel++, at += bytes)
-    for_tiles<Rows>(f.tiling, 0, f.tiling.count, [&](auto h, int64_t tile) INGOT_INLINED {
-      gemm_few_tile<NR, decltype(h)::value, Type, Sum>(p, x, f, at, panel, tile_start(f.tiling, tile), epilogue);
-    });
+  for (int64_t panel = first_panel; panel < last_panel; panel++, at += bytes) {
+    if constexpr (RowByRow) {
+      for (int64_t tile = 0; tile < f.tiling.count; tile++) {
+        const int64_t first = tile_start(f.tiling, tile), end = tile_start(f.tiling, tile + 1);
+        if (first < end)
+          with_parts(partial_sums(end - first, kVectors), [&](auto parts) INGOT_INLINED {
+            for (int64_t row = first; row < end; row++)
+              gemm_few_tile<NR, 1, Type, Sum, decltype(parts)::value>(p, x, f, at, panel, row, epilogue);
+          });
+      }
+    } else {
+      for_tiles<Rows>(f.tiling, 0, f.tiling.count, [&](auto h, int64_t tile) INGOT_INLINED {
+        constexpr int height = decltype(h)::value;
+        gemm_few_tile<NR, height, Type, Sum, partial_sums(height, kVectors)>(p, x, f, at, panel,
+                                                                             tile_start(f.tiling, tile), epilogue);
+      });
+    }
+  }
 }
 
 }  // namespace ingot::kernel

@@ -180,8 +180,9 @@ INGOT_INLINE void for_fixed_tiles(const Tiling& t, int64_t first, int64_t last, 
 }
 
 template <int NR>
-INGOT_LATE void gemm_fixed(const KernelCall* call, const GemmParams& p, int64_t entry, int64_t block, bool fresh,
-                           int64_t first_panel, int64_t last_panel) {
+INGOT_LATE void gemm_fixed(const KernelCall* call, int64_t entry, int64_t block, bool fresh, int64_t first_panel,
+                           int64_t last_panel) {
+  const GemmParams& p = gemm_params(call);
   FixedCall c = fixed_call(call, p, entry);
   const Tiling tiling = cut_rows(p.m, kFixedRows<NR>, p.tile_rows);
   const int64_t first_tile = tiling.count * block / p.m_blocks, last_tile = tiling.count * (block + 1) / p.m_blocks;
@@ -208,12 +209,5 @@ INGOT_LATE void gemm_fixed(const KernelCall* call, const GemmParams& p, int64_t 
 
 extern "C" ingot::KernelStatus ingot_gemm_fixed(const ingot::KernelCall* call) {
   using namespace ingot::kernel;
-  const auto& p = *reinterpret_cast<const GemmParams*>(call->param);
-  with_panel(p.panel, [&](auto width) INGOT_INLINED {
-    constexpr int NR = decltype(width)::value;
-    for_groups(call, div_up(p.n, NR), p.m_blocks,
-               [&](int64_t entry, int64_t block, bool fresh, int64_t first, int64_t last)
-                   INGOT_INLINED { gemm_fixed<NR>(call, p, entry, block, fresh, first, last); });
-  });
-  return ingot::kOk;
+  return each_block(call, [](auto width, auto... at) INGOT_INLINED { gemm_fixed<decltype(width)::value>(at...); });
 }

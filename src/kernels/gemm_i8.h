@@ -21,17 +21,16 @@
 // kernels/gemm_i8_words.h draws how the first three pack A and has a glossary: word, tile, step, run, chunk, block,
 // program, chain, order, twelfth. kernels/gemm_i8_panels.h draws the panels of the other two.
 //
-// Operands: A, B, C, a_zero, b_zero, then the extra operands of the epilogue. The epilogue is a hook that also stores,
-// as C may be of any type.
+// Operands: A, B, C, a_zero, b_zero, then the extra operands of the epilogue. C may be of any type: the epilogue is a
+// hook that also stores (kernels/store_sums.h).
 //
 // A row of A is a number of runs of contiguous bytes: one for a matrix, one per row of taps for a convolution over an
 // image with its padding in place.
 #pragma once
 #include "kernels/abi.h"
-#include "kernels/hooks.h"
-#include "kernels/integer.h"
 #include "kernels/pack.h"
 #include "kernels/sizes.h"
+#include "kernels/store_sums.h"
 #include "kernels/word_rows.h"
 
 namespace ingot::kernel {
@@ -58,9 +57,14 @@ struct GemmI8Params {
   int64_t b_row, b_col;                       // strides of a B that is not packed, in bytes
   int64_t entry_row, entry_col;               // batch entry i begins at row i * entry_row, column i * entry_col of C
   int64_t c_row;                              // elements between rows of C
+  int64_t c_bytes;                            // ResultBytes
   int64_t extras;
   EpilogueOperand extra[kMaxEpilogueOperands];
 };
+
+INGOT_INLINE SumsTarget sums_target(const KernelCall* call, const GemmI8Params& p) {
+  return {call->operand[2], call->operand + 5, p.extra, call->program, p.c_bytes};
+}
 
 inline constexpr SizeField kGemmI8Sizes[] = {INGOT_SIZE(GemmI8Params, row_groups),
                                              INGOT_SIZE(GemmI8Params, m),

@@ -152,12 +152,15 @@ INGOT_INLINE void begin_panel(const PanelCall& x, const PanelOfBytes& b) {
   for (int64_t j = 0; j < x.p.panel; j += kLanes) store(x.start + j, load(b.colsum + j) * -off);
 }
 
-// Takes what is left of the zero points out of the sums of `lanes` columns of a row, and hands them to the epilogue.
-INGOT_INLINE void finish_sums(const PanelCall& x, VI sum, const PanelOfBytes& b, int64_t row, int64_t column,
+// Where sums become results. Columns are those of C.
+INGOT_INLINE int64_t row_of_c(const PanelCall& x, int64_t row) { return x.entry * x.p.entry_row + row; }
+INGOT_INLINE int64_t column_of_c(const PanelCall& x, int64_t column) { return x.entry * x.p.entry_col + column; }
+
+// The sums of `lanes` columns of a row, without what is left of the zero points. `column` is that of the panel.
+INGOT_INLINE VI without_zeros(const PanelCall& x, VI sum, const PanelOfBytes& b, int64_t row, int64_t column,
                               int64_t first_column, int64_t lanes) {
   const GemmI8Params& p = x.p;
-  const int64_t out_row = x.entry * p.entry_row + row;
-  const int64_t out_column = x.entry * p.entry_col + first_column + column;
+  const int64_t out_row = row_of_c(x, row), out_column = column_of_c(x, first_column + column);
   int32_t a_zero = x.a_zero;
   if (p.a_zero == kZeroPerRow) {
     a_zero = zero_at(x.call->operand[3], p.a_zero, out_row, p.a_signed) + x.a_shift;
@@ -172,23 +175,31 @@ INGOT_INLINE void finish_sums(const PanelCall& x, VI sum, const PanelOfBytes& b,
     // A copy is padded with zeros, which are no numbers of A.
     sum -= b_zero * (x.row_sums[row - x.first_row] - depth * a_zero);
   }
-  ingot_hook_store(sum, x.call->operand[2], out_row * p.c_row + out_column, x.call->operand + 5, p.extra, out_row,
-                   out_column, lanes, x.call->program);
+  return sum;
 }
 
 // Rows whose sums are at `sums`: a loop over rows keeps the epilogue's constants in registers.
 template <int NR>
 INGOT_INLINE void finish_rows(const PanelCall& x, const PanelOfBytes& b, const int32_t* sums, int64_t row, int64_t rows,
                               int64_t column) {
-  const int64_t columns = x.p.n - column;
+  const int64_t columns = x.p.n - column, out_column = column_of_c(x, column);
+  const SumsTarget target = sums_target(x.call, x.p);
 #pragma clang loop unroll(disable)
   for (int64_t i = 0; i < rows; i++, sums += NR) {
-    if (columns >= NR)
-      INGOT_UNROLL for (int j = 0; j < NR; j += kLanes) finish_sums(x, load(sums + j), b, row + i, j, column, kLanes);
-    else
+    const int64_t out_row = row_of_c(x, row + i), at = out_row * x.p.c_row + out_column;
+    if (columns >= NR) {
+      VI whole[NR / kLanes];
+      INGOT_UNROLL for (int j = 0; j < NR / kLanes; j++) whole[j] =
+          without_zeros(x, load(sums + j * kLanes), b, row + i, j * kLanes, column, kLanes);
+      store_sums(target, whole, at, out_row, out_column);
+    } else {
 #pragma clang loop unroll(disable)
-      for (int64_t j = 0; j < columns; j += kLanes)
-        finish_sums(x, load(sums + j), b, row + i, j, column, min_of(kLanes, columns - j));
+      for (int64_t j = 0; j < columns; j += kLanes) {
+        const int64_t lanes = min_of(kLanes, columns - j);
+        const VI sum = without_zeros(x, load(sums + j), b, row + i, j, column, lanes);
+        store_sums(target, sum, at + j, out_row, out_column + j, lanes);
+      }
+    }
   }
 }
 

@@ -224,7 +224,6 @@ INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* d
 struct I8Call {
   const GemmI8Params& p;
   const KernelCall* call;
-  void* out;
   int32_t a_zero, b_zero;  // the one zero point of all rows, or columns; else 0
   uint8_t *packed_a, *single_rows;
   int32_t* row_sums;
@@ -286,10 +285,10 @@ INGOT_INLINE void pack_group(I8Call& x) {
   });
 }
 
-// Takes the zero points, and the 128 by which bytes were shifted, out of the sums of `lanes` columns of a row, from
-// `column` (of the chunk) on, and hands them to the epilogue.
+// The sums of `lanes` columns of a row, from `column` (of the chunk) on, without the zero points and the 128 by which
+// bytes were shifted.
 template <class Form>
-INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t column, int64_t lanes) {
+INGOT_INLINE VI without_zeros(const I8Call& x, VI sum, int64_t row, int64_t column, int64_t lanes) {
   const GemmI8Params& p = x.p;
   constexpr bool bytes = i8_of_bytes(Form::kForm);
   const int64_t out_row = x.entry * p.entry_row + row;
@@ -307,8 +306,30 @@ INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t colum
         if (l < lanes) b_zero[l] = zero_at(x.call->operand[4], p.b_zero, out_column + l, p.b_signed) - shift;
     sum -= b_zero * (*row_sum_of(x, row) - depth * a_zero);
   }
-  ingot_hook_store(sum, x.out, out_row * p.c_row + out_column, x.call->operand + 5, p.extra, out_row, out_column, lanes,
-                   x.call->program);
+  return sum;
+}
+
+// Hands `columns` sums of a row, from `column` (of the chunk) on, to the epilogue: NV vectors at a time while there are
+// so many.
+template <class Form, int NV>
+INGOT_INLINE void finish_row(const I8Call& x, const SumsTarget& target, const int32_t* sums, int64_t row,
+                             int64_t column, int64_t columns) {
+  const int64_t out_row = x.entry * x.p.entry_row + row;
+  const int64_t out_column = x.entry * x.p.entry_col + x.first_column + column, at = out_row * x.p.c_row + out_column;
+  int64_t c = 0;
+#pragma clang loop unroll(disable)
+  for (; c + NV * kLanes <= columns; c += NV * kLanes) {
+    VI whole[NV];
+    INGOT_UNROLL for (int j = 0; j < NV; j++) whole[j] =
+        without_zeros<Form>(x, load(sums + c + j * kLanes), row, column + c + j * kLanes, kLanes);
+    store_sums(target, whole, at + c, out_row, out_column + c);
+  }
+#pragma clang loop unroll(disable)
+  for (; c < columns; c += kLanes) {
+    const int64_t lanes = min_of(kLanes, columns - c);
+    store_sums(target, without_zeros<Form>(x, load(sums + c), row, column + c, lanes), at + c, out_row, out_column + c,
+               lanes);
+  }
 }
 
 // Finishes the sums of a tile, 32 columns at a time: acc[column][row] is transposed to strip[row][column], whose rows
@@ -316,6 +337,8 @@ INGOT_INLINE void finish_row(const I8Call& x, VI sum, int64_t row, int64_t colum
 template <class Form>
 INGOT_INLINE void finish_tile(const I8Call& x, int64_t row, int64_t in_tile) {
   constexpr int64_t kStrip = 32, kTile = kTileHeight<Form>;
+  constexpr int kVectors = int(min_of(4, kStrip / kLanes));
+  const SumsTarget target = sums_target(x.call, x.p);
   alignas(64) int32_t strip[kTile][kStrip];  // aligns what is spilled, too
   const int64_t rows = min_of(in_tile, x.p.m - row);
   for (int64_t first = 0; first < x.columns; first += kStrip) {
@@ -327,9 +350,7 @@ INGOT_INLINE void finish_tile(const I8Call& x, int64_t row, int64_t in_tile) {
         transpose_words(v);
         INGOT_UNROLL for (int i = 0; i < kLanes; i++) store(strip[r + i] + c, v[i]);
       }
-    for (int64_t r = 0; r < rows; r++)
-      for (int64_t c = 0; c < columns; c += kLanes)
-        finish_row<Form>(x, load(strip[r] + c), row + r, first + c, min_of(kLanes, columns - c));
+    for (int64_t r = 0; r < rows; r++) finish_row<Form, kVectors>(x, target, strip[r], row + r, first, columns);
   }
 }
 
@@ -344,8 +365,7 @@ INGOT_INLINE void chunk_product(I8Call& x) {
     });
   each_single_row(x, [&](int64_t i, int64_t row) INGOT_INLINED {
     Form::add_row(x, chunk, single_row_at<Form>(x, i));
-    for (int64_t c = 0; c < x.columns; c += kLanes)
-      finish_row<Form>(x, load(x.acc + c), row, c, min_of(kLanes, x.columns - c));
+    finish_row<Form, 4>(x, sums_target(x.call, x.p), x.acc, row, 0, x.columns);
   });
 }
 
@@ -356,7 +376,6 @@ INGOT_INLINE KernelStatus gemm_i8(const KernelCall* call) {
   auto* scratch = static_cast<uint8_t*>(call->scratch);
   I8Call x{.p = p,
            .call = call,
-           .out = call->operand[2],
            .a_zero = zero_at(call->operand[3], p.a_zero == kOneZero ? kOneZero : kNoZero, 0, p.a_signed),
            .b_zero = zero_at(call->operand[4], p.b_zero == kOneZero ? kOneZero : kNoZero, 0, p.b_signed),
            .packed_a = scratch + at.a,

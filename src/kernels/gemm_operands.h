@@ -22,6 +22,23 @@ INGOT_INLINE GemmMatrices gemm_matrices(const KernelCall* call, const GemmParams
           static_cast<float*>(call->operand[2]) + at(p.c_batch), entry * p.m};
 }
 
+INGOT_INLINE const GemmParams& gemm_params(const KernelCall* call) {
+  return *reinterpret_cast<const GemmParams*>(call->param);
+}
+
+// Calls run(Width<columns of a panel>, call, batch entry, block of rows, fresh, first panel, last panel) for each block
+// in the call's range (for_groups).
+template <class Run>
+INGOT_INLINE KernelStatus each_block(const KernelCall* call, const Run& run) {
+  const GemmParams& p = gemm_params(call);
+  with_panel(p.panel, [&](auto width) INGOT_INLINED {
+    for_groups(call, div_up(p.n, decltype(width)::value), p.m_blocks,
+               [&](int64_t entry, int64_t block, bool fresh, int64_t first, int64_t last)
+                   INGOT_INLINED { run(width, call, entry, block, fresh, first, last); });
+  });
+  return kOk;
+}
+
 INGOT_INLINE Epilogue gemm_epilogue(const KernelCall* call, const GemmParams& p) {
   return {call->operand + 3, p.extra, call->program, p.extras};
 }

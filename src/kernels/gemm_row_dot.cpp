@@ -4,12 +4,8 @@
 
 extern "C" ingot::KernelStatus ingot_gemm_row_dot(const ingot::KernelCall* call) {
   using namespace ingot::kernel;
-  const auto& p = *reinterpret_cast<const GemmParams*>(call->param);
-  with_panel(p.panel, [&](auto width) INGOT_INLINED {
-    constexpr int NR = decltype(width)::value;
-    for_groups(call, div_up(p.n, NR), 1,
-               [&](int64_t entry, int64_t, bool fresh, int64_t first, int64_t last)
-                   INGOT_INLINED { gemm_few<NR, kPanelU4, VI, 1>(call, p, entry, fresh, first, last); });
+  return each_block(call, [](auto width, const ingot::KernelCall* c, int64_t entry, int64_t, bool fresh, int64_t first,
+                             int64_t last) INGOT_INLINED {
+    gemm_few<decltype(width)::value, kPanelU4, VI, true>(c, gemm_params(c), entry, fresh, first, last);
   });
-  return ingot::kOk;
 }

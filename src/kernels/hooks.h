@@ -24,12 +24,21 @@ VF ingot_hook_epilogue(VF acc, void* const* extra, const EpilogueOperand* stride
 void ingot_hook_store(VI acc, void* out, int64_t at, void* const* extra, const EpilogueOperand* strides, int64_t row,
                       int64_t col, int64_t lanes, const ExprProgram* program);
 
+// The same where results are bytes: gives them, not yet narrowed. Specialised builds only.
+VI ingot_hook_bytes(VI acc, void* const* extra, const EpilogueOperand* strides, int64_t row, int64_t col, int64_t lanes,
+                    const ExprProgram* program);
+
 // Elements [i, i + lanes) of a row of an element-wise loop: loads, computes, stores. Specialised builds only.
 void ingot_hook_ewise(void* const* operand, const int64_t* offset, const EwiseParams* p, int64_t i, int64_t lanes);
 }
 
-// The same for n elements from `start` on, by the interpreter. Native builds only.
+// Native builds only: the same by the interpreter, for n elements from `start` on.
 void interpret_row(void* const* operand, const int64_t* offset, const EwiseParams& p, int64_t start, int64_t n,
                    const ExprProgram* program, void* scratch);
+// The epilogue of a tile of sums in place, whose rows are `stride` floats apart, and of n sums of one row.
+void interpret_tile(float* tile, int64_t rows, int64_t columns, int64_t stride, void* const* extra,
+                    const EpilogueOperand* strides, int64_t row, int64_t col, const ExprProgram* program);
+void interpret_sums(const int32_t* sums, int64_t n, void* out, int64_t at, void* const* extra,
+                    const EpilogueOperand* strides, int64_t row, int64_t col, const ExprProgram* program);
 
 }  // namespace ingot::kernel

@@ -92,11 +92,15 @@ INGOT_INLINE void step(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t k
 // acc += a[:][0..len) * b[0..len)[:], rows of b ldb elements apart, which are floats or of a narrower type. Each
 // kUnroll elements of a row are contiguous and a_step floats from the next: kUnroll for a plain row, MR * kUnroll for
 // packed rows (pack_rows below). A low tile (MR = 1 for a matrix-vector product) keeps several partial sums per
-// element, over k modulo `parts`, to have enough independent chains.
-template <int MR, int NV, class B, class P>
+// element, over k modulo partial_sums, to have enough independent chains. Parts: as a tile of another height sums.
+INGOT_INLINE constexpr int partial_sums(int64_t rows, int64_t vectors) {
+  const int64_t chains = kAccumulators / (rows * vectors);
+  return chains >= 4 ? 4 : chains >= 2 ? 2 : 1;
+}
+template <int Parts = 0, int MR, int NV, class B, class P>
 INGOT_INLINE void accumulate(VF (&acc)[MR][NV], const float* const (&a)[MR], int64_t a_step, const B* b, int64_t ldb,
                              int64_t len, P& prefetch) {
-  constexpr int chains = kAccumulators / (MR * NV), parts = chains >= 4 ? 4 : chains >= 2 ? 2 : 1;
+  constexpr int parts = Parts ? Parts : partial_sums(MR, NV);
   VF part[parts][MR][NV];
   INGOT_UNROLL for (int p = 1; p < parts; p++) clear(part[p]);
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) part[0][i][j] = acc[i][j];
@@ -140,6 +144,42 @@ INGOT_INLINE VF apply(const Epilogue& e, VF v, int64_t row, int64_t col, int64_t
   return ingot_hook_epilogue(v, e.extra, e.strides, row, col, lanes, e.program);
 }
 
+// The same for a tile, of which the first `columns` columns exist. The interpreter of the native build takes it at
+// once: every instruction of an expression has its price, however few elements it is for.
+template <int MR, int NV>
+INGOT_INLINE void apply_to_tile(const Epilogue& e, VF (&acc)[MR][NV], int64_t row, int64_t col, int64_t columns) {
+#if defined(INGOT_NATIVE)
+  if (!e.program) return;
+  float tile[MR][NV * kLanes];
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++)
+      store(tile[i] + j * kLanes, acc[i][j]);
+  interpret_tile(tile[0], MR, columns, NV * kLanes, e.extra, e.strides, row, col, e.program);
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] =
+      load(tile[i] + j * kLanes);
+#else
+  INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] =
+      apply(e, acc[i][j], row + i, col + j * kLanes, min_of(kLanes, columns - j * kLanes));
+#endif
+}
+
+// Stores a tile in memory, rows `stride` floats apart, to c, rows ldc floats apart. e: its epilogue, or null.
+INGOT_INLINE void store_tile(const Epilogue* e, float* tile, int64_t rows, int64_t columns, int64_t stride, int64_t row,
+                             int64_t col, float* c, int64_t ldc) {
+#if defined(INGOT_NATIVE)
+  if (e) interpret_tile(tile, rows, columns, stride, e->extra, e->strides, row, col, e->program);
+  e = nullptr;
+#endif
+#pragma clang loop unroll(disable)
+  for (int64_t i = 0; i < rows; i++)
+#pragma clang loop unroll(disable)
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      const int64_t lanes = min_of(kLanes, columns - j);
+      VF v = load(tile + i * stride + j);
+      if (e) v = apply(*e, v, row + i, col + j, lanes);
+      store_partial(c + i * ldc + j, v, lanes);
+    }
+}
+
 // Where a tile goes: c points at its first element, rows ldc floats apart; row and col are its place in the whole
 // result; only the first `cols` columns exist. K is summed in slices: all but the first add to c, the last applies
 // the epilogue.
@@ -170,9 +210,7 @@ INGOT_INLINE void finish_full(VF (&acc)[MR][NV], const Destination& d, const Epi
   if (!d.first)
     INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] +=
         load(d.c + i * d.ldc + j * kLanes);
-  if (d.last)
-    INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] =
-        apply(e, acc[i][j], d.row + i, d.col + j * kLanes, kLanes);
+  if (d.last) apply_to_tile(e, acc, d.row, d.col, NV * kLanes);
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++)
       store(d.c + i * d.ldc + j * kLanes, acc[i][j]);
 }
@@ -183,17 +221,15 @@ INGOT_INLINE void finish_tail(const VF (&acc)[MR][NV], const Destination& d, con
   float tile[MR][NV * kLanes];
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++)
       store(tile[i] + j * kLanes, acc[i][j]);
+  if (!d.first)
 #pragma clang loop unroll(disable)
-  for (int64_t i = 0; i < MR; i++)
+    for (int64_t i = 0; i < MR; i++)
 #pragma clang loop unroll(disable)
-    for (int64_t j = 0; j < d.cols; j += kLanes) {
-      int64_t lanes = min_of(kLanes, d.cols - j);
-      float* c = d.c + i * d.ldc + j;
-      VF v = load(tile[i] + j);
-      if (!d.first) v += load_partial(c, lanes);
-      if (d.last) v = apply(e, v, d.row + i, d.col + j, lanes);
-      store_partial(c, v, lanes);
-    }
+      for (int64_t j = 0; j < d.cols; j += kLanes) {
+        const VF before = load_partial(d.c + i * d.ldc + j, min_of(kLanes, d.cols - j));
+        store(tile[i] + j, load(tile[i] + j) + before);
+      }
+  store_tile(d.last ? &e : nullptr, tile[0], MR, d.cols, NV * kLanes, d.row, d.col, d.c, d.ldc);
 }
 
 template <int MR, int NV>

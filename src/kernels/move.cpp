@@ -79,12 +79,13 @@ INGOT_INLINE void copy_rows(const KernelCall* call, const CopyParams& p) {
   T* dst = static_cast<T*>(call->operand[1]);
   const int inner = static_cast<int>(p.rank) - 1;
   const int64_t n = p.dims[inner], src_stride = p.src_stride[inner], dst_stride = p.dst_stride[inner];
-  Walk walk(p, inner, -1, call->begin / p.pieces);
-  for (int64_t unit = call->begin; unit < call->end; unit++) {
-    const int64_t piece = unit % p.pieces, from = n * piece / p.pieces, to = n * (piece + 1) / p.pieces;
+  int64_t rows = 1;
+  for (int d = 0; d < inner; d++) rows *= p.dims[d];
+  Walk walk(p, inner, -1, call->begin % rows);
+  for (int64_t unit = call->begin; unit < call->end; unit++, walk.next()) {  // after the last row comes the first
+    const int64_t piece = unit / rows, from = n * piece / p.pieces, to = n * (piece + 1) / p.pieces;
     copy_row(dst + walk.dst + from * dst_stride, src + walk.src + from * src_stride, to - from, dst_stride, src_stride,
              p.stream);
-    if (piece + 1 == p.pieces) walk.next();
   }
   if (p.stream) __builtin_ia32_sfence();
 }

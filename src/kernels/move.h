@@ -16,7 +16,8 @@ inline constexpr int kMaxCopyRank = 12;
 
 // Operands: src, dst.
 //
-// ingot_copy: a unit is one of `pieces` parts of a row, a row being one walk along the last dim.
+// ingot_copy: a unit is one of `pieces` parts of a row, a row being one walk along the last dim. The first parts of all
+// rows come first: rows that share cache lines, as the channels of an image do, meet in the cache.
 // ingot_transpose: the last dim has destination stride 1, dim `fast` has source stride 1. A unit is a strip of
 // kTransposeStrip bytes of `fast` times the whole last dim; blocks of 16 bytes square are transposed in registers.
 struct CopyParams {

@@ -145,10 +145,38 @@ INGOT_INLINE void kept_inner(const KernelCall* call, const ReduceParams& p) {
   }
 }
 
+// Results [begin, ...) of rows of n elements that follow each other, kLanes at a time: rows shorter than a vector would
+// take longer to be added up lane by lane than to be read. Returns the first result that is left.
+template <int K, int P>
+INGOT_INLINE int64_t short_rows(const ReduceParams& p, const float* x, float* out, int64_t n, int64_t begin,
+                                int64_t end) {
+  for (; begin + kLanes <= end; begin += kLanes) {
+    VF acc = VF(identity<K, float>());
+    for (int64_t i = 0; i < n; i++) {
+      VF v;
+      INGOT_UNROLL for (int j = 0; j < kLanes; j++) v[j] = x[(begin + j) * n + i];
+      acc = combine<K>(acc, pre<P, float>(v, VF(0.f)));
+    }
+    if (p.kind != kReduceMean && p.post == kPostNone) {
+      store(out + begin, acc);
+    } else {
+      float sums[kLanes];
+      store(sums, acc);
+      INGOT_PLAIN_LOOP
+      for (int j = 0; j < kLanes; j++) out[begin + j] = finish<float>(p, double(sums[j]));
+    }
+  }
+  return begin;
+}
+
 template <int K, int P, class T>
 INGOT_INLINE void reduced_inner(const KernelCall* call, const ReduceParams& p) {
   T* out = static_cast<T*>(call->operand[1]);
-  for (int64_t u = call->begin; u < call->end; u++) {
+  int64_t first = call->begin;
+  if constexpr (std::is_same_v<T, float> && K != kReduceLogSumExp)
+    if (p.reduced_rank == 1 && p.kept_rank == 1 && p.count > 0 && p.count < kLanes)
+      first = short_rows<K, P>(p, static_cast<const float*>(call->operand[0]), out, p.count, first, call->end);
+  for (int64_t u = first; u < call->end; u++) {
     const T* x = static_cast<const T*>(call->operand[0]) + kept_offset(p, p.kept_rank, u);
     if constexpr (K == kReduceLogSumExp) {
       const T m = finite_shift(T(reduce_one<kReduceMax, P, T>(p, x, T(0))));

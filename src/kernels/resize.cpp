@@ -175,10 +175,15 @@ INGOT_INLINE void weighted_rows(A* out, const S* in, int64_t n, const int32_t* i
   }
 }
 
-// The same for rows of one element, all output coordinates of an axis.
+// The same for rows of one element, all output coordinates of an axis. inside: no coordinate is outside.
 template <class A>
 INGOT_INLINE void weighted_elements(A* out, const A* in, int64_t n, const int32_t* index, const A* weight, int64_t taps,
-                                    A border) {
+                                    A border, bool inside) {
+  if (inside && taps == 2) {
+    for (int64_t o = 0; o < n; o++)
+      out[o] = weight[2 * o] * in[index[2 * o]] + weight[2 * o + 1] * in[index[2 * o + 1]];
+    return;
+  }
   for (int64_t o = 0; o < n; o++, index += taps, weight += taps) {
     A sum = weight[0] * in[index[0] < 0 ? 0 : index[0]] + weight[1] * in[index[1] < 0 ? 0 : index[1]];
     for (int64_t k = 2; k < taps; k++) sum += weight[k] * in[index[k] < 0 ? 0 : index[k]];
@@ -235,7 +240,7 @@ struct Interpolation {
     const ResizeAxis& a = p.axis[d];
     for (int64_t q = 0; q < pre; q++, in += a.in * post) {
       if (post == 1) {
-        weighted_elements(out, in, a.out, index[d], weight[d], a.taps, border);
+        weighted_elements(out, in, a.out, index[d], weight[d], a.taps, border, p.transform != kCropAndResize);
         out += a.out;
         continue;
       }

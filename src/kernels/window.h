@@ -18,16 +18,23 @@ INGOT_INLINE Taps taps_inside(int64_t o, int64_t size, int64_t kernel, int64_t s
   return {first, max_of(first, last), origin};
 }
 
-// Output positions [first, last) of a dim for which all taps are inside.
+// Output positions [first, last) of a dim for which taps are inside.
 struct Interior {
   int64_t first, last;
 };
-INGOT_INLINE Interior interior(int64_t out, int64_t size, int64_t kernel, int64_t stride, int64_t dilation,
-                               int64_t pad) {
-  int64_t room = size - 1 - (kernel - 1) * dilation + pad;  // the last origin that fits, plus pad
-  int64_t first = min_of(out, div_up(pad, stride));
+// Taps first_tap to last_tap.
+INGOT_INLINE Interior interior_of_taps(int64_t out, int64_t size, int64_t first_tap, int64_t last_tap, int64_t stride,
+                                       int64_t dilation, int64_t pad) {
+  int64_t before = pad - first_tap * dilation;          // how far the first tap of position 0 is outside
+  int64_t room = size - 1 - last_tap * dilation + pad;  // the last origin that fits, plus pad
+  int64_t first = before <= 0 ? 0 : min_of(out, div_up(before, stride));
   int64_t last = room < 0 ? 0 : min_of(out, room / stride + 1);
   return {first, max_of(first, last)};
+}
+// All taps.
+INGOT_INLINE Interior interior(int64_t out, int64_t size, int64_t kernel, int64_t stride, int64_t dilation,
+                               int64_t pad) {
+  return interior_of_taps(out, size, 0, kernel - 1, stride, dilation, pad);
 }
 
 }  // namespace ingot::kernel

@@ -107,15 +107,18 @@ std::optional<int64_t> first_opset(const Node& node) {
 
 bool knows_attribute(const Node& node, const std::string& name) {
   // What Ingot's own operators have, and what passes add to ONNX's.
-  static const std::unordered_set<std::string> kOwn = {
-      "a_bits",          "aggregate", "alpha",      "axes",          "axis",          "b_axis",
-      "b_block",         "beta",      "captures",   "causal",        "causal_offset", "channels_last",
-      "classes",         "dtypes",    "epilogue",   "expr",          "f32_result",    "f64",
-      "group",           "groups",    "keepdims",   "kind",          "layout_k",      "layout_out",
-      "layout_q",        "layout_v",  "mark",       "message",       "mincharnum",    "nan_to_zero",
-      "num_scan_inputs", "pad_value", "positive",   "post",          "pre",           "quantized",
-      "scale",           "seed",      "separators", "sized_by_data", "stopwords",     "strict",
-      "tokenexp",        "transA",    "transB",     "winograd"};
+  static const std::unordered_set<std::string> kOwn = {"a_bits",        "aggregate",  "alpha",       "axes",
+                                                       "axis",          "b_axis",     "b_block",     "beta",
+                                                       "captures",      "causal",     "causal_end",  "causal_offset",
+                                                       "channels_last", "classes",    "dtypes",      "epilogue",
+                                                       "expr",          "f32_result", "f64",         "group",
+                                                       "groups",        "keepdims",   "kind",        "layout_k",
+                                                       "layout_out",    "layout_q",   "layout_v",    "mark",
+                                                       "message",       "mincharnum", "nan_to_zero", "num_scan_inputs",
+                                                       "pad_value",     "positive",   "post",        "pre",
+                                                       "quantized",     "scale",      "seed",        "separators",
+                                                       "sized_by_data", "stopwords",  "strict",      "tokenexp",
+                                                       "transA",        "transB",     "winograd"};
   if (kOwn.contains(name) || name.starts_with("packed")) return true;  // load_ir refuses packed weights by themselves
   const bool own = node.domain == "ingot";
   const std::vector<OpSchema>* versions = versions_of(own ? "" : node.domain, node.op);

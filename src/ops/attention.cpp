@@ -1,9 +1,10 @@
 // ingot.Attention(Q, K, V, mask?, past_K?, past_V?, length?) = softmax(scale Q K^T + mask) V for each batch and head,
 // in one kernel (kernels/attention.h); K and V follow what is given as past. The layouts say in which order batch,
 // head, sequence and dim lie: "bhsd" or "bshd", for K also "bhds". K and V may have fewer heads than Q, each serving
-// several. `causal`: query i sees keys j <= i + causal_offset. A boolean mask hides keys where it is false; any other
-// is added. nan_to_zero: a query that sees no key gives zeros. `length`: so many rows of the past, or of K and V where
-// there is none, are there; the memory has room for more (ops/rows.h).
+// several. `causal`: query i sees keys j <= i + causal_offset; with causal_end the offset is such that the last
+// query sees all keys. A boolean mask hides keys where it is false; any other is added. nan_to_zero: a query that sees
+// no key gives zeros. `length`: so many rows of the past, or of K and V where there is none, are there; the memory has
+// room for more (ops/rows.h).
 #include "kernels/attention.h"
 
 #include <algorithm>
@@ -83,26 +84,27 @@ void infer(InferContext& ctx) {
 // An operand with its strides by axis; dims of one element are broadcast.
 struct Placed {
   Operand operand;
+  int64_t bytes;  // of an element
   std::vector<int64_t> dims, strides;
   std::string layout;
   int64_t size(char axis) const { return dims[place(layout, axis)]; }
   int64_t stride(char axis) const { return size(axis) == 1 ? 0 : strides[place(layout, axis)]; }
 };
-Placed placed(Operand operand, const std::vector<int64_t>& dims, const std::string& layout) {
-  return {operand, dims, strides_of(dims), layout};
+Placed placed(Operand operand, int64_t bytes, const std::vector<int64_t>& dims, const std::string& layout) {
+  return {operand, bytes, dims, strides_of(dims), layout};
 }
 
 // The kernel reads rows of dim: a transposed K is turned first.
 Placed with_dim_last(LowerContext& ctx, const Placed& x) {
   if (x.layout.back() == 'd') return x;
   const std::vector<int64_t> dims = {x.size('b'), x.size('h'), x.size('s'), x.size('d')};
-  const Operand turned = ctx.shared_temporary(4 * product_of(dims));
+  const Operand turned = ctx.shared_temporary(x.bytes * product_of(dims));
   const StridedCopy copy{dims,
                          {x.strides[place(x.layout, 'b')], x.strides[place(x.layout, 'h')],
                           x.strides[place(x.layout, 's')], x.strides[place(x.layout, 'd')]},
                          strides_of(dims)};
-  emit_copy(ctx, x.operand, turned, 4, copy);
-  return placed(turned, dims, "bhsd");
+  emit_copy(ctx, x.operand, turned, x.bytes, copy);
+  return placed(turned, x.bytes, dims, "bhsd");
 }
 
 // The past and what follows it as one tensor.
@@ -110,9 +112,9 @@ Placed joined(LowerContext& ctx, const Placed& past, const Placed& x) {
   Placed all = x;
   all.dims[place(x.layout, 's')] += past.size('s');
   all.strides = strides_of(all.dims);
-  all.operand = ctx.shared_temporary(4 * product_of(all.dims));
-  emit_copy(ctx, past.operand, all.operand, 4, {past.dims, past.strides, all.strides});
-  emit_copy(ctx, x.operand, all.operand, 4,
+  all.operand = ctx.shared_temporary(x.bytes * product_of(all.dims));
+  emit_copy(ctx, past.operand, all.operand, x.bytes, {past.dims, past.strides, all.strides});
+  emit_copy(ctx, x.operand, all.operand, x.bytes,
             {x.dims, x.strides, all.strides, 0, past.size('s') * all.strides[place(x.layout, 's')]});
   return all;
 }
@@ -122,7 +124,7 @@ void set_mask(const LowerContext& ctx, AttentionParams& p) {
   p.mask_kind = ctx.in(kMask).dtype == DType::Bool ? kernel::kBooleanMask : kernel::kAdditiveMask;
   auto dims = ctx.dims(kMask);
   dims.insert(dims.begin(), 4 - std::min<size_t>(4, dims.size()), 1);
-  const Placed m = placed({}, dims, "bhqk");
+  const Placed m = placed({}, 0, dims, "bhqk");
   p.mask_batch = m.stride('b');
   p.mask_head = m.stride('h');
   p.mask_q = m.stride('q');
@@ -136,14 +138,17 @@ void lower(LowerContext& ctx) {
   const Layouts l(ctx.node);
   const Input grows = ctx.has(kPastK) ? kPastK : kK;  // whose memory `length` is about, and that of V beside it
   auto input = [&](Input i, const std::string& layout) {
-    Placed x = placed(ctx.input(i), ctx.dims(i), layout);
+    Placed x = placed(ctx.input(i), bits(ctx.in(i).dtype) / 8, ctx.dims(i), layout);
     if (ctx.has(kLength) && (i == grows || i == grows + 1)) x.dims[place(layout, 's')] = ctx.values(kLength)[0];
     return x;
   };
-  const Placed q = input(kQ, l.q), out = placed(ctx.output(0), ctx.out_dims(0), l.out);
+  const Placed q = input(kQ, l.q), out = placed(ctx.output(0), 4, ctx.out_dims(0), l.out);
   Placed k = input(kK, l.k), v = input(kV, l.v);
   AttentionParams p{};
   p.lanes = ctx.target.lanes;
+  p.kv_type = ctx.in(kK).dtype == DType::F16    ? kernel::kF16Keys
+              : ctx.in(kK).dtype == DType::BF16 ? kernel::kBF16Keys
+                                                : kernel::kF32Keys;
   p.q_len = q.size('s');
   p.qk_size = q.size('d');
   p.v_size = v.size('d');
@@ -170,7 +175,7 @@ void lower(LowerContext& ctx) {
   p.kv_heads = k.size('h');
   p.kv_len = p.past_len + k.size('s');
   p.causal = ctx.node.get_int("causal", 0);
-  p.causal_offset = ctx.node.get_int("causal_offset", 0);
+  p.causal_offset = ctx.node.get_int("causal_end", 0) ? p.kv_len - p.q_len : ctx.node.get_int("causal_offset", 0);
   p.zero_masked_rows = ctx.node.get_int("nan_to_zero", 0);
   p.scale = ctx.node.get_float("scale", 1.f);
   p.key_block = kernel::attention_key_block(p.lanes, p.kv_len);
@@ -201,8 +206,20 @@ void lower(LowerContext& ctx) {
   s.specialise = false;  // free sequence lengths leave little to know, and its many tiles take seconds to compile
 }
 
+// Keys and values are read as they are: those of a decoder are many, and few are new. Not where Q or the mask is the
+// same tensor, of which one operand could then not be told from the other.
+void lower_any(LowerContext& ctx) {
+  if (!is_half(ctx.in(kQ).dtype)) return lower(ctx);
+  const std::vector<size_t> keys = {kK, kV, kPastK, kPastV};
+  const bool apart = std::none_of(keys.begin(), keys.end(), [&](size_t i) {
+    return ctx.has(i) && (ctx.node.inputs[i] == ctx.node.inputs[kQ] ||
+                          (ctx.has(kMask) && ctx.node.inputs[i] == ctx.node.inputs[kMask]));
+  });
+  lower_via_f32(ctx, lower, apart ? keys : std::vector<size_t>());
+}
+
 }  // namespace
 
-void register_attention(OpRegistry& r) { r.add({"Attention", "ingot", 3, 7, 1, 1, infer, with_halves<lower>}); }
+void register_attention(OpRegistry& r) { r.add({"Attention", "ingot", 3, 7, 1, 1, infer, lower_any}); }
 
 }  // namespace ingot

@@ -48,6 +48,7 @@ void infer(InferContext& ctx) {
     ctx.require(b.size() == 1 && (!b[0].is_const() || !w[0].is_const() || b[0] == w[0]),
                 "B is {}, expected one element for each of the {} channels of Y", str(b), w[0].str());
   }
+  require_extras(ctx, kFirstExtra, out);
   ctx.set_shape(0, std::move(out));
 }
 
@@ -68,6 +69,20 @@ Conv conv_of(const Node& node, const std::vector<int64_t>& x, std::vector<int64_
   return c;
 }
 
+// What the kernel of a form decides by sizes.
+void choose(ConvParams& p, ConvForm form, const Target& target) {
+  kernel::conv_choose(p, target.lanes);
+  if (form == ConvForm::Depthwise) kernel::conv_choose_depthwise(p, target.lanes);
+  if (form == ConvForm::Few) kernel::conv_choose_few(p, target.lanes);
+}
+
+// An image that is one pixel wide is its height, so that taps along it are neighbours in memory.
+void drop_single_columns(ConvParams& p) {
+  for (int i = 0; i < 2 && p.in[2] == 1 && p.kernel[2] == 1 && p.out[2] == 1 && p.pad[2] == 0; i++)
+    for (auto* dims : {&p.in, &p.out, &p.kernel, &p.stride, &p.dilation, &p.pad})
+      std::rotate(std::begin(*dims), std::end(*dims) - 1, std::end(*dims));
+}
+
 ConvParams params(const Conv& c, const Target& target) {
   ConvParams p = conv_weights_params(c.window, c.groups, c.w, target);
   p.batch = c.in[0];
@@ -76,7 +91,8 @@ ConvParams params(const Conv& c, const Target& target) {
   spread(p.stride, c.window.stride, 1);
   spread(p.dilation, c.window.dilation, 1);
   spread(p.pad, c.window.begin, 0);
-  kernel::conv_choose(p, target.lanes);
+  drop_single_columns(p);
+  choose(p, conv_form(c.window, c.groups, c.w), target);
   return p;
 }
 
@@ -96,7 +112,7 @@ void emit_matrix(LowerContext& ctx, const Conv& c, Operand x, Operand y, const E
 
 Operand packed_weights(LowerContext& ctx, const ConvParams& p, bool depthwise) {
   if (ctx.node.has("packed")) return ctx.input(1);
-  const int64_t floats = depthwise ? kernel::conv_taps(p) * p.out_channels : kernel::conv_packed_floats(p);
+  const int64_t floats = depthwise ? kernel::conv_depthwise_floats(p) : kernel::conv_packed_floats(p);
   const Operand packed = ctx.shared_temporary(floats * 4);
   Step& s = ctx.step(depthwise ? ingot_conv_pack_depthwise_kernel : ingot_conv_pack_kernel);
   s.operands = {ctx.input(1), packed};
@@ -149,16 +165,25 @@ void emit_with_epilogue(LowerContext& ctx, const Conv& c, Operand x, Operand y, 
   emit_elementwise(ctx, expr, inputs, {y}, c.out);
 }
 
+ConvKernel windows_kernel(ConvForm form, Operand w, const ConvParams& p) {
+  switch (form) {
+    case ConvForm::Depthwise:
+      return {kernel::ingot_conv_depthwise_f32_kernel, w, kernel::kConvDepthwiseSizes, kernel::conv_depthwise_units(p),
+              0};
+    case ConvForm::Few:
+      return {kernel::ingot_conv_few_f32_kernel, w, kernel::kConvSizes, kernel::conv_few_units(p),
+              kernel::conv_scratch_bytes(p)};
+    default:
+      return {kernel::ingot_conv_f32_kernel, w, kernel::kConvSizes, kernel::conv_units(p),
+              kernel::conv_scratch_bytes(p)};
+  }
+}
+
 void emit_windows(LowerContext& ctx, const Conv& c, Operand x, Operand y, const Expr& expr,
-                  const std::vector<DenseOperand>& extras, bool depthwise) {
-  ConvParams p = params(c, ctx.target);
-  if (depthwise) kernel::conv_choose_depthwise(p, ctx.target.lanes);
-  const Operand w = packed_weights(ctx, p, depthwise);
-  const ConvKernel k = depthwise ? ConvKernel{kernel::ingot_conv_depthwise_f32_kernel, w, kernel::kConvDepthwiseSizes,
-                                              kernel::conv_depthwise_units(p), 0}
-                                 : ConvKernel{kernel::ingot_conv_f32_kernel, w, kernel::kConvSizes,
-                                              kernel::conv_units(p), kernel::conv_scratch_bytes(p)};
-  emit_with_epilogue(ctx, c, x, y, expr, extras, k, p);
+                  const std::vector<DenseOperand>& extras, ConvForm form) {
+  const ConvParams p = params(c, ctx.target);
+  const Operand w = packed_weights(ctx, p, form == ConvForm::Depthwise);
+  emit_with_epilogue(ctx, c, x, y, expr, extras, windows_kernel(form, w, p), p);
 }
 
 void emit_winograd(LowerContext& ctx, const Conv& c, Operand x, Operand y, const Expr& expr,
@@ -184,7 +209,7 @@ void emit_channels_last(LowerContext& ctx, const Conv& c, Operand x, Operand y, 
   else if (winograd_side(ctx.node) && ctx.node.has("packed"))
     emit_winograd(ctx, c, x, y, expr, extras);
   else
-    emit_windows(ctx, c, x, y, expr, extras, form == ConvForm::Depthwise);
+    emit_windows(ctx, c, x, y, expr, extras, form);
 }
 
 // x0 + B, then the epilogue: one expression over the accumulator, B where there is one, and the extra operands.
@@ -332,8 +357,14 @@ ConvForm conv_form(const Window& w, int64_t groups, const std::vector<int64_t>& 
   auto all = [](const std::vector<int64_t>& v, int64_t x) {
     return std::count(v.begin(), v.end(), x) == std::ssize(v);
   };
-  if (groups == 1 && all(w.kernel, 1) && all(w.stride, 1) && all(w.begin, 0) && all(w.end, 0)) return ConvForm::Matrix;
-  if (groups > 1 && dims[1] == 1 && dims[0] == groups) return ConvForm::Depthwise;
+  // The last panel of a matrix product is computed as a whole, that of a convolution only as far as it has columns.
+  constexpr int64_t kHalfPanel = 8;
+  if (groups == 1 && dims[0] > kHalfPanel && all(w.kernel, 1) && all(w.stride, 1) && all(w.begin, 0) && all(w.end, 0))
+    return ConvForm::Matrix;
+  if (kernel::conv_is_depthwise(groups, dims[1], dims[0] / groups)) return ConvForm::Depthwise;
+  const int64_t width = groups == 1 && w.dilation.back() == 1 ? w.kernel.back() : 1;
+  if (dims[0] > 0 && kernel::conv_is_few(dims[0] / groups, dims[1] * width, dims[1] * product_of(w.kernel)))
+    return ConvForm::Few;
   return ConvForm::General;
 }
 
@@ -363,9 +394,10 @@ ConvParams conv_weights_params(const Window& window, int64_t groups, const std::
   p.in_channels = w[1] * groups;
   p.out_channels = w[0];
   spread(p.kernel, window.kernel, 1);
-  for (int d = 0; d < 3; d++) p.in[d] = p.out[d] = p.stride[d] = p.dilation[d] = 1;
+  for (int d = 0; d < 3; d++) p.in[d] = p.out[d] = p.stride[d] = 1;
+  spread(p.dilation, window.dilation, 1);
   p.batch = 1;
-  kernel::conv_choose(p, target.lanes);
+  choose(p, conv_form(window, groups, w), target);
   return p;
 }
 

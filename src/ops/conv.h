@@ -7,9 +7,9 @@
 
 namespace ingot {
 
-// Matrix: kernel 1, stride 1, no pads, one group: a matrix product over pixels. Depthwise: as many groups as channels
-// on both sides.
-enum class ConvForm { Matrix, Depthwise, General };
+// Matrix: kernel 1, stride 1, no pads, one group, more than half a panel of outputs: a matrix product over pixels.
+// Depthwise: groups of 1, 2 or 4 channels, as many in as out. Few: few output channels in a group, each a long sum.
+enum class ConvForm { Matrix, Depthwise, Few, General };
 ConvForm conv_form(const Window&, int64_t groups, const std::vector<int64_t>& w);
 
 // The dims of W as the model has it: of the operand, or from "packed_shape" where it has been packed.

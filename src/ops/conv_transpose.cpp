@@ -1,5 +1,8 @@
 // ConvTranspose: a matrix product gives what each input adds to each tap of its window, then the windows are added up:
 //   col[n][c, t][i] = sum_k W[k][c, t] X[n][k][i];   Y = col2im(col) + B
+// ingot.ConvTranspose is the same of [N, spatial..., C], with W [C_in, kernel..., C_out/group], which may be packed
+// ahead as a matrix ("packed", "packed_shape") where there is one group:
+//   col[n, i][t, c] = sum_k X[n, i][k] W[k][t, c]
 // ingot.ConvTransposeInteger(X, W, x_zero?, w_zero?) is the same of bytes less their zero points, exact in i32. Its W
 // is [C_out/group, kernel..., C_in]: the sum runs along neighbours. It has no bias.
 #include "kernels/col2im.h"
@@ -53,8 +56,8 @@ void resolve(Transposed& t, const std::vector<int64_t>& in) {
   }
 }
 
-// w: [C_in, C_out/group, kernel...]
-void infer_shape(InferContext& ctx, const Shape& x, const Shape& w) {
+// The shape of Y, channels first; w: [C_in, C_out/group, kernel...]
+Shape result_shape(const InferContext& ctx, const Shape& x, const Shape& w) {
   ctx.require(x.size() >= 3 && x.size() <= 5 && w.size() == x.size(),
               "X is {} and W is {}, expected [N, C, spatial...] and [C, M/group, kernel...] with 1 to 3 spatial dims",
               str(x), str(w));
@@ -66,14 +69,33 @@ void infer_shape(InferContext& ctx, const Shape& x, const Shape& w) {
   const Shape taps(w.begin() + 2, w.end());
   for (size_t d = 0; d < taps.size(); d++)
     out[d + 2] = is_const(taps) ? result_size(transposed(ctx.node, numbers(taps)), d, x[d + 2]) : Dim::unknown();
-  ctx.set_shape(0, std::move(out));
+  return out;
 }
 
 void infer(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
   ctx.require(ctx.dtype(0) == ctx.dtype(1), "X is {} and W is {}, expected one type", name(ctx.dtype(0)),
               name(ctx.dtype(1)));
-  infer_shape(ctx, ctx.shape(0), ctx.shape(1));
+  ctx.set_shape(0, result_shape(ctx, ctx.shape(0), ctx.shape(1)));
+}
+
+// Dims 1 to the end, the last of them in front: [a, spatial..., c] to [a, c, spatial...].
+template <class Dims>
+Dims second_from_last(Dims dims) {
+  if (dims.size() > 1) std::rotate(dims.begin() + 1, dims.end() - 1, dims.end());
+  return dims;
+}
+
+std::vector<int64_t> filter_dims(const LowerContext& ctx) {
+  return ctx.node.has("packed") ? ctx.node.get_ints("packed_shape") : ctx.dims(1);
+}
+
+void infer_last(InferContext& ctx) {
+  ctx.set_dtype(0, ctx.dtype(0));
+  const Shape w = ctx.node.has("packed") ? to_shape(ctx.node.get_ints("packed_shape")) : ctx.shape(1);
+  Shape out = result_shape(ctx, second_from_last(ctx.shape(0)), second_from_last(w));
+  std::rotate(out.begin() + 1, out.begin() + 2, out.end());
+  ctx.set_shape(0, std::move(out));
 }
 
 // [C_out/group, kernel..., C_in] to [C_in, C_out/group, kernel...]
@@ -93,29 +115,60 @@ void infer_integer(InferContext& ctx) {
     const Dim count = product(ctx.shape(i + 2));
     ctx.require(!count.is_const() || count.is(1), "operand {} is {}, expected a scalar", i + 2, str(ctx.shape(i + 2)));
   }
-  infer_shape(ctx, ctx.shape(0), channels_first(ctx.shape(1)));
+  ctx.set_shape(0, result_shape(ctx, ctx.shape(0), channels_first(ctx.shape(1))));
 }
 
-// The windows in `col`, [n][c][t][i] of `dtype`, added up; w: [C_in, C_out/group, kernel...].
-void emit_col2im(LowerContext& ctx, DType dtype, const std::vector<int64_t>& w, Operand col, Operand bias) {
-  const auto x = ctx.dims(0), y = ctx.out_dims(0);
+// All dims channels first; w: [C_in, C_out/group, kernel...].
+Col2imParams col2im_params(const Node& node, const std::vector<int64_t>& x, const std::vector<int64_t>& w,
+                           const std::vector<int64_t>& y) {
   const std::vector<int64_t> in(x.begin() + 2, x.end()), out(y.begin() + 2, y.end());
-  Transposed t = transposed(ctx.node, {w.begin() + 2, w.end()});
+  Transposed t = transposed(node, {w.begin() + 2, w.end()});
   resolve(t, in);
   Col2imParams c{};
-  c.dtype = static_cast<int64_t>(dtype);
   c.channels = y[1];
+  c.batch = y[0];
+  c.groups = node.get_int("group", 1);
   spread(c.in, in, 1);
   spread(c.out, out, 1);
   spread(c.kernel, t.window.kernel, 1);
   spread(c.stride, t.window.stride, 1);
   spread(c.dilation, t.window.dilation, 1);
   spread(c.pad, t.window.begin, 0);
+  return c;
+}
+
+// The windows in `col`, [n][c][t][i] of `dtype`, added up.
+void emit_col2im(LowerContext& ctx, DType dtype, const std::vector<int64_t>& w, Operand col, Operand bias) {
+  const auto y = ctx.out_dims(0);
+  Col2imParams c = col2im_params(ctx.node, ctx.dims(0), w, y);
+  c.dtype = static_cast<int64_t>(dtype);
   Step& s = ctx.step(ingot_col2im_kernel);
   s.operands = {col, bias, ctx.output(0)};
   s.params = params_of(c);
   s.units = c.out[2] == 0 ? 0 : y[0] * y[1] * c.out[0] * c.out[1];
   s.grain = grain_for(c.out[2] * product_of(w, 2) * bits(dtype) / 8);
+}
+
+void lower_last(LowerContext& ctx) {
+  const auto x = second_from_last(ctx.dims(0)), w = second_from_last(filter_dims(ctx)),
+             y = second_from_last(ctx.out_dims(0));
+  Col2imParams c = col2im_params(ctx.node, x, w, y);
+  const int64_t group_in = x[1] / c.groups, taps = product_of(w, 2);
+  Product p;
+  p.batch = {c.groups};
+  p.m = x[0] * product_of(x, 2);
+  p.n = taps * w[1];
+  p.k = group_in;
+  p.a = {ctx.input(0), x[1], 1, {group_in}};
+  p.b = {ctx.input(1), p.n, 1, {group_in * p.n}};
+  read_packed(ctx.node, p);
+  const Operand col = ctx.shared_temporary(byte_size(DType::F32, c.groups * p.m * p.n));
+  emit_product(ctx, p, {}, {}, col);
+  Step& s = ctx.step(ingot_col2im_last_kernel);
+  s.operands = {col, ctx.input(2), ctx.output(0)};
+  s.params = params_of(c);
+  s.units = product_of(y) == 0 ? 0 : c.batch * c.out[0] * c.out[1];
+  s.grain = grain_for(c.out[2] * taps * y[1] * 4);
 }
 
 void lower(LowerContext& ctx) {
@@ -178,6 +231,7 @@ void lower_integer(LowerContext& ctx) {
 
 void register_conv_transpose(OpRegistry& r) {
   r.add({"ConvTranspose", "", 2, 3, 1, 1, infer, with_halves<lower>});
+  r.add({"ConvTranspose", "ingot", 2, 3, 1, 1, infer_last, with_halves<lower_last>});
   r.add({"ConvTransposeInteger", "ingot", 2, 4, 1, 1, infer_integer, lower_integer});
 }
 

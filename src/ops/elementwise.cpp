@@ -93,6 +93,51 @@ Loop collapse(const Loop& loop) {
 
 constexpr int64_t kGrainElements = 16384;  // below this a thread costs more than it brings
 
+// Rows of an image channels last are as short as it has channels. Where operands are dense or repeat in every row (a
+// mean for each channel), several rows are joined, for which operands that repeat are written out:
+//   x    [102400][3]    ->  [1024][300]
+//   mean         [3]    ->        [300]
+constexpr int64_t kShortRow = 64, kLongRow = 256;  // elements
+constexpr int64_t kLeastToJoin = 1024;             // elements of the loop: for fewer the written-out row costs more
+
+bool repeats_in_rows(const std::vector<int64_t>& s) { return s[s.size() - 2] == 0 && s.back() == 1; }
+
+// How many rows make one, 1: none.
+int64_t rows_to_join(const Loop& loop) {
+  const size_t last = loop.dims.size() - 1;
+  if (last == 0 || loop.dims[last] == 0 || loop.dims[last] >= kShortRow) return 1;
+  const int64_t inner = loop.dims[last], rows = loop.dims[last - 1];
+  if (product_of(loop.dims) < kLeastToJoin) return 1;
+  for (const auto& s : loop.strides) {
+    const bool dense = s[last - 1] == inner * s[last] && s[last] <= 1;
+    if (!dense && !repeats_in_rows(s)) return 1;
+  }
+  int64_t best = 1;
+  for (int64_t n = 2; n <= std::min(rows, kEwiseChunk / inner) && best * inner < kLongRow; n++)
+    if (rows % n == 0) best = n;
+  return best;
+}
+
+// Operand o of the loop is operands[o], the element type of its first ones is types[o].
+void join_short_rows(LowerContext& ctx, Loop& loop, std::vector<Operand>& operands, const std::vector<DType>& types) {
+  const int64_t joined = rows_to_join(loop);
+  if (joined == 1) return;
+  const size_t last = loop.dims.size() - 1;
+  const int64_t inner = loop.dims[last];
+  for (size_t o = 0; o < loop.strides.size(); o++) {
+    if (repeats_in_rows(loop.strides[o])) {
+      const int64_t size = element_bytes(ctx, types[o]);
+      const Operand row = ctx.shared_temporary(joined * inner * size);
+      emit_copy(ctx, operands[o], row, size, {{joined, inner}, {0, 1}, {inner, 1}});
+      operands[o] = row;
+    } else {
+      loop.strides[o][last - 1] *= joined;
+    }
+  }
+  loop.dims[last - 1] /= joined;
+  loop.dims[last] *= joined;
+}
+
 }  // namespace
 
 Expr elementwise_expr(const Node& node, const std::vector<DType>& input_types) {
@@ -194,20 +239,26 @@ Step& emit_elementwise(LowerContext& ctx, const Expr& expr, const std::vector<De
                        const std::vector<Operand>& results, const std::vector<int64_t>& dims) {
   std::vector<size_t> used;
   auto live = std::make_shared<Expr>(with_used_inputs(expr, used));
-  Step& step = ctx.step(ingot_ewise_kernel);
-  std::vector<std::vector<int64_t>> strides;
+  Loop loop{dims, {}};
+  std::vector<Operand> operands;
+  int in_place = -1;
   for (size_t i : used) {
     const std::vector<int64_t>& in = inputs[i].dims;
-    if (step.in_place < 0 && in == dims && bits(expr.input_types[i]) == bits(live->result_types[0]))
-      step.in_place = static_cast<int>(step.operands.size());
-    step.operands.push_back(inputs[i].operand);
-    strides.push_back(broadcast_strides(in, dims));
+    if (in_place < 0 && in == dims && bits(expr.input_types[i]) == bits(live->result_types[0]))
+      in_place = static_cast<int>(operands.size());
+    operands.push_back(inputs[i].operand);
+    loop.strides.push_back(broadcast_strides(in, dims));
   }
   for (const Operand& r : results) {
-    step.operands.push_back(r);
-    strides.push_back(broadcast_strides(dims, dims));
+    operands.push_back(r);
+    loop.strides.push_back(broadcast_strides(dims, dims));
   }
-  const EwiseParams p = ewise_loop(ctx, dims, strides, results.size());
+  loop = collapse(loop);
+  join_short_rows(ctx, loop, operands, live->input_types);
+  const EwiseParams p = ewise_loop(ctx, loop.dims, loop.strides, results.size());
+  Step& step = ctx.step(ingot_ewise_kernel);
+  step.operands = std::move(operands);
+  step.in_place = in_place;
   step.params = params_of(p);
   step.sizes = kEwiseSizes;
   const int64_t elements = product_of(dims), inner = p.dims[p.rank - 1];

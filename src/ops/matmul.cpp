@@ -107,6 +107,7 @@ void infer_matmul(InferContext& ctx) {
   Shape out = broadcast(ctx, Shape(a.begin(), a.end() - 2), Shape(b.begin(), b.end() - 2));
   if (!row) out.push_back(a[a.size() - 2]);
   if (!column) out.push_back(b.back());
+  require_extras(ctx, first_extra(ctx.node), out);
   ctx.set_shape(0, std::move(out));
 }
 

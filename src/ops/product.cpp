@@ -253,6 +253,20 @@ std::optional<EpilogueOperand> epilogue_operand(const std::vector<int64_t>& from
   return out;
 }
 
+void require_broadcast(const InferContext& ctx, size_t i, const Shape& from, const Shape& to) {
+  bool fits = from.size() <= to.size();
+  for (size_t d = 0; fits && d < from.size(); d++) {
+    const Dim &x = from[from.size() - 1 - d], &y = to[to.size() - 1 - d];
+    fits = !x.is_const() || x.is(1) || !y.is_const() || x == y;
+  }
+  ctx.require(fits, "operand {} is {}, which does not broadcast to {}", i, str(ctx.shape(i)), str(to));
+}
+
+void require_extras(const InferContext& ctx, size_t first, const Shape& result) {
+  for (size_t i = first; i < ctx.input_count(); i++)
+    if (ctx.has(i)) require_broadcast(ctx, i, ctx.shape(i), result);
+}
+
 Expr parse_epilogue(const Node& node, DType dtype, const std::vector<DType>& extras) {
   const std::string text = node.get_string("epilogue", "");
   if (text.empty()) return {};

@@ -52,6 +52,11 @@ void emit_product(LowerContext&, const Product&, const Expr& expr, const std::ve
 std::optional<kernel::EpilogueOperand> epilogue_operand(const std::vector<int64_t>& from,
                                                         const std::vector<int64_t>& rows);
 
+// Fails unless operand i, of this shape, broadcasts to a shape. Where sizes are not known yet the plan asks again.
+void require_broadcast(const InferContext&, size_t i, const Shape& from, const Shape& to);
+// The same for the operands of an epilogue, from `first` on: kernels read them over the result without another look.
+void require_extras(const InferContext&, size_t first, const Shape& result);
+
 // The result type of an epilogue over a product of type `dtype`, and its expression.
 Expr parse_epilogue(const Node&, DType dtype, const std::vector<DType>& extras);
 

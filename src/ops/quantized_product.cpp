@@ -64,16 +64,6 @@ void check_types(InferContext& ctx) {
   }
 }
 
-// A zero point of one side of a product must broadcast to that side.
-void check_broadcast(const InferContext& ctx, size_t i, const Shape& from, const Shape& to) {
-  bool fits = from.size() <= to.size();
-  for (size_t d = 0; fits && d < from.size(); d++) {
-    const Dim &x = from[from.size() - 1 - d], &y = to[to.size() - 1 - d];
-    fits = !x.is_const() || x.is(1) || !y.is_const() || x == y;
-  }
-  ctx.require(fits, "operand {} is {}, which does not broadcast to {}", i, str(ctx.shape(i)), str(to));
-}
-
 // One number for each row of A as a tensor that broadcasts to it.
 template <class Dims>
 Dims along_rows(Dims dims) {
@@ -93,10 +83,11 @@ void infer_matmul(InferContext& ctx) {
   ctx.require(!ka.is_const() || !kb.is_const() || ka == kb, "A {} and B {} do not fit", str(ctx.shape(kA)),
               str(b_shape(ctx)));
   Shape out = broadcast(ctx, Shape(a.begin(), a.end() - 2), Shape(b.begin(), b.end() - 2));
-  if (ctx.has(kAZero)) check_broadcast(ctx, kAZero, along_rows(ctx.shape(kAZero)), a);
-  if (ctx.has(kBZero)) check_broadcast(ctx, kBZero, ctx.shape(kBZero), b);
+  if (ctx.has(kAZero)) require_broadcast(ctx, kAZero, along_rows(ctx.shape(kAZero)), a);
+  if (ctx.has(kBZero)) require_broadcast(ctx, kBZero, ctx.shape(kBZero), b);
   if (!row) out.push_back(a[a.size() - 2]);
   if (!column) out.push_back(b.back());
+  if (!ctx.node.domain.empty()) require_extras(ctx, kFirstExtra, out);
   ctx.set_shape(0, std::move(out));
 }
 
@@ -114,6 +105,7 @@ void infer_conv(InferContext& ctx) {
   };
   need(kAZero, false);
   need(kBZero, true);
+  if (!ctx.node.domain.empty()) require_extras(ctx, kFirstExtra, out);
   ctx.set_shape(0, std::move(out));
 }
 
@@ -186,6 +178,9 @@ void emit_with_epilogue(LowerContext& ctx, const Kernel& kernel, Params p, const
   }
   p.extras = fused ? static_cast<int64_t>(r.extras.size()) : 0;
   const Operand target = fused ? r.operand : accumulators(ctx, r);
+  step.expr = std::make_shared<Expr>(fused && !r.expr.results.empty() ? r.expr : parse_expr("acc", {DType::I32}));
+  const DType type = step.expr->result_types.at(0);
+  p.c_bytes = type == DType::U8 ? kernel::kUnsignedBytes : type == DType::I8 ? kernel::kSignedBytes : kernel::kNoBytes;
   step.kernel = &kernel;
   step.operands = before;
   step.operands.push_back(target);
@@ -193,7 +188,6 @@ void emit_with_epilogue(LowerContext& ctx, const Kernel& kernel, Params p, const
   if (fused)
     for (const DenseOperand& e : r.extras) step.operands.push_back(e.operand);
   step.params = params_of(p);
-  step.expr = std::make_shared<Expr>(fused && !r.expr.results.empty() ? r.expr : parse_expr("acc", {DType::I32}));
   ctx.steps.push_back(std::move(step));
   if (!fused) emit_epilogue(ctx, r, target);
 }

@@ -1,5 +1,6 @@
 #include "ops/via_f32.h"
 
+#include <algorithm>
 #include <map>
 
 #include "ops/elementwise.h"
@@ -17,7 +18,7 @@ Expr conversion(DType from, DType to) {
 
 }  // namespace
 
-void lower_via_f32(LowerContext& ctx, void (*lower)(LowerContext&)) {
+void lower_via_f32(LowerContext& ctx, void (*lower)(LowerContext&), const std::vector<size_t>& as_they_are) {
   std::map<TensorId, Operand> widened;
   std::vector<TensorInfo> ins(ctx.node.inputs.size()), outs(ctx.node.outputs.size());
   std::vector<const TensorInfo*> in_pointers, out_pointers;
@@ -31,8 +32,9 @@ void lower_via_f32(LowerContext& ctx, void (*lower)(LowerContext&)) {
   };
   for (size_t i = 0; i < ins.size(); i++) {
     const TensorId id = ctx.node.inputs[i];
-    const bool fresh = ctx.has(i) && is_half(ctx.in(i).dtype) && !widened.contains(id);
-    if (ctx.has(i)) ins[i] = as_f32(ctx.in(i), id);
+    const bool kept = std::find(as_they_are.begin(), as_they_are.end(), i) != as_they_are.end();
+    const bool fresh = ctx.has(i) && !kept && is_half(ctx.in(i).dtype) && !widened.contains(id);
+    if (ctx.has(i)) ins[i] = kept ? ctx.in(i) : as_f32(ctx.in(i), id);
     if (fresh)
       emit_elementwise(ctx, conversion(ctx.in(i).dtype, DType::F32), {{ctx.input(i), ctx.dims(i)}}, {widened[id]},
                        ctx.dims(i));

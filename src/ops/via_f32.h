@@ -8,8 +8,8 @@ namespace ingot {
 
 inline bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
 
-// Runs `lower` as if every F16 or BF16 operand and result were F32.
-void lower_via_f32(LowerContext&, void (*lower)(LowerContext&));
+// Runs `lower` as if every F16 or BF16 operand and result were F32, but for operands that it reads as they are.
+void lower_via_f32(LowerContext&, void (*lower)(LowerContext&), const std::vector<size_t>& as_they_are = {});
 
 // `lower` as it is, or through F32 when an operand is half precision.
 template <void (*lower)(LowerContext&)>

@@ -41,6 +41,12 @@ void rewrite_conv(Editor& e, Node& n, size_t rank) {
   n.domain = "ingot";
   set_channels_last(e, n, rank);
 }
+// W [C_in, C_out, kernel...] -> [C_in, kernel..., C_out]
+void rewrite_conv_transpose(Editor& e, Node& n, size_t rank) {
+  n.domain = "ingot";
+  n.inputs[1] = e.add_constant(e.graph.tensor(n.inputs[1]).name + "/channels_last",
+                               transposed(e.info(n.inputs[1]).constant, to_channels_last(rank)));
+}
 void rewrite_nothing(Editor&, Node&, size_t) {}
 void rewrite_axis(Editor&, Node& n, size_t rank) {
   n.attrs["axis"] = new_axis(n.get_int("axis", n.is("Softmax") || n.is("LogSoftmax") ? -1 : 0), rank);
@@ -156,6 +162,9 @@ std::optional<LayoutMove> layout_move(const Editor& e, const Node& n) {
   if ((n.op == "Conv" && f32) || n.op == "ConvInteger") {
     m.wants = true;
     m.rewrite = rewrite_conv;
+  } else if (n.op == "ConvTranspose" && f32 && e.is_constant(n.inputs[1])) {
+    m.wants = true;
+    m.rewrite = rewrite_conv_transpose;
   } else if (n.op == "MaxPool" && n.outputs.size() == 1 && (f32 || is_byte(x.dtype))) {
     m.rewrite = set_channels_last;
   } else if (n.op == "AveragePool" && f32) {

@@ -1,6 +1,7 @@
 #include "passes/constants.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace ingot {
 namespace {

@@ -51,11 +51,17 @@ void to_reshape(Editor& e, Handle h, TensorId x, const std::vector<int64_t>& spe
   e.replace(h, Node{.op = "Reshape", .inputs = {x, shape}});
 }
 
-// Squeeze(x), Unsqueeze(x), Flatten(x) -> Reshape(x, shape). Not for shape arithmetic, which is folded or symbolic.
+// Squeeze(x), Unsqueeze(x), Flatten(x) -> Reshape(x, shape). Not for shape arithmetic, which is folded or symbolic, and
+// not for a Squeeze of an axis whose size is not known: it has to see that it is 1.
 bool to_canonical_reshape(Editor& e, Handle h) {
   const Node& n = e.node(h);
   if (!known(e, n) || e.info(n.outputs[0]).values) return false;
-  auto spec = reshape_spec(in_shape(e, n), out_shape(e, n));
+  const auto ones = [](const Shape& s) {
+    return std::count_if(s.begin(), s.end(), [](const Dim& d) { return d.is(1); });
+  };
+  const Shape &in = in_shape(e, n), &out = out_shape(e, n);
+  if (n.op == "Squeeze" && ones(in) - ones(out) != std::ssize(in) - std::ssize(out)) return false;
+  auto spec = reshape_spec(in, out);
   if (spec) to_reshape(e, h, n.inputs[0], *spec);
   return spec.has_value();
 }

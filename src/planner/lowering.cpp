@@ -6,11 +6,11 @@
 namespace ingot {
 namespace {
 
+bool is_known(const TensorInfo& info) { return info.values || info.constant; }
+
 bool outputs_known(const Node& node, const std::vector<TensorInfo>& infos) {
-  return std::all_of(node.outputs.begin(), node.outputs.end(), [&](TensorId t) {
-    const TensorInfo* info = t == kNoTensor ? nullptr : &infos[static_cast<size_t>(t)];
-    return !info || info->values || info->constant;
-  });
+  return std::all_of(node.outputs.begin(), node.outputs.end(),
+                     [&](TensorId t) { return t == kNoTensor || is_known(infos[static_cast<size_t>(t)]); });
 }
 
 bool same_constant(const ConstantPtr& a, const ConstantPtr& b) {
@@ -61,6 +61,7 @@ void Lowering::set_info(TensorId t, TensorInfo info) {
     to_infer_[static_cast<size_t>(consumer)] = to_lower_[static_cast<size_t>(consumer)] = true;
   if (const int producer = uses_.producer[static_cast<size_t>(t)]; producer >= 0)
     to_lower_[static_cast<size_t>(producer)] = true;
+  find_needed_ |= is_known(known) != is_known(info);
   known = std::move(info);
 }
 
@@ -133,6 +134,7 @@ void Lowering::find_needed() {
     for (TensorId t : n.inputs)
       if (t != kNoTensor) tensor[static_cast<size_t>(t)] = true;
   }
+  find_needed_ = false;
 }
 
 void Lowering::update(const PlanInputs& inputs, const KnownValues& known) {
@@ -148,7 +150,7 @@ void Lowering::update(const PlanInputs& inputs, const KnownValues& known) {
   for (size_t i = 0; i < inputs.size(); i++) set_input(i, inputs[i], known);
   for (size_t i = 0; i < graph_.nodes.size(); i++)
     if (ancestors_[i] && to_infer_[i]) infer(i);
-  find_needed();
+  if (find_needed_) find_needed();
   for (size_t i = 0; i < graph_.nodes.size(); i++)
     if (needed_[i] && to_lower_[i]) lower(i);
 }

@@ -72,6 +72,7 @@ class Lowering {
   std::vector<bool> ancestors_;                      // nodes that shapes or values of the targets may depend on
   std::vector<bool> to_infer_, to_lower_;            // nodes whose operands have changed, or results
   std::vector<bool> needed_;                         // nodes that have something to compute
+  bool find_needed_ = true;                          // whether that has to be found again
   std::vector<std::shared_ptr<LoweredNode>> nodes_;  // as they were when last needed
 };
 

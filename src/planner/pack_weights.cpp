@@ -139,7 +139,7 @@ Packing pack_filter(const Target& target, const Node& node, const ConstantPtr& c
   }
   const ConvParams p = conv_weights_params(window, groups, w, target);
   if (form == ConvForm::Depthwise)
-    return {1, DType::F32, kernel::conv_taps(p) * p.out_channels, 1,
+    return {p.panel, DType::F32, kernel::conv_depthwise_floats(p), 1,
             [=](std::byte* to, int64_t) { kernel::conv_pack_depthwise(reinterpret_cast<float*>(to), from.get(), p); }};
   return {p.panel, DType::F32, kernel::conv_packed_floats(p), kernel::conv_panels(p), [=](std::byte* to, int64_t part) {
             kernel::conv_pack_weights(reinterpret_cast<float*>(to), from.get(), p, part, part + 1);
@@ -194,6 +194,8 @@ std::optional<Packing> packing_of(const Graph& g, const Node& node) {
     return pairs && form ? pack_pairs(target, *form, c, k, n, row, col) : pack_matrix(target, c, k, n, row, col);
   }
   if (node.op == "Conv" && dims.size() >= 3) return pack_filter(target, node, c);
+  if (node.is("ConvTranspose", "ingot") && node.get_int("group", 1) == 1)
+    return pack_matrix(target, c, dims[0], c->elements() / dims[0], c->elements() / dims[0], 1);
   return std::nullopt;
 }
 

@@ -59,12 +59,13 @@ struct StepList {
 // Assigns a location to every root tensor and to the temporaries of steps.
 class Placement {
  public:
-  Placement(const Lowering& low, const StepList& list, const std::vector<Tied>& tied, Plan& plan)
+  Placement(const Lowering& low, const StepList& list, const std::vector<Tied>& tied, PlacedBuffers& last, Plan& plan)
       : g_(low.graph()),
         infos_(low.infos()),
         targets_(low.targets()),
         list_(list),
         tied_(tied),
+        last_(last),
         plan_(plan),
         life_(g_.tensors.size()) {
     where_.resize(g_.tensors.size());
@@ -182,9 +183,16 @@ class Placement {
           buffers[buffer].last = step;
         buffer_of.push_back(buffer);
       }
-    plan_.arena_bytes = place_buffers(buffers);
-    for (size_t b = 0; b < tensors; b++) where_[owner[b]] = {Location::kArena, 0, nullptr, buffers[b].offset};
-    for (size_t b : buffer_of) temporaries_.push_back(buffers[b].offset);
+    const auto same = [](const Buffer& a, const Buffer& b) {
+      return a.bytes == b.bytes && a.first == b.first && a.last == b.last;
+    };
+    if (!std::equal(buffers.begin(), buffers.end(), last_.buffers.begin(), last_.buffers.end(), same)) {
+      last_.total = place_buffers(buffers);
+      last_.buffers = std::move(buffers);
+    }
+    plan_.arena_bytes = last_.total;
+    for (size_t b = 0; b < tensors; b++) where_[owner[b]] = {Location::kArena, 0, nullptr, last_.buffers[b].offset};
+    for (size_t b : buffer_of) temporaries_.push_back(last_.buffers[b].offset);
   }
   // Steps that only copy results for the caller, where they are more than would stay in the caches.
   std::vector<bool> streamed_results() const {
@@ -261,6 +269,7 @@ class Placement {
   const std::vector<TensorId>& targets_;
   const StepList& list_;
   const std::vector<Tied>& tied_;
+  PlacedBuffers& last_;
   Plan& plan_;
   std::vector<Life> life_;
   std::vector<Location> where_;
@@ -296,11 +305,12 @@ void bind_kernels(const std::vector<std::shared_ptr<BoundStep>>& steps, KernelSo
 
 }  // namespace
 
-Plan make_plan(const Lowering& low, KernelSource* kernels, const std::vector<Tied>& tied) {
+Plan make_plan(const Lowering& low, KernelSource* kernels, const std::vector<Tied>& tied, PlacedBuffers* last) {
   Plan plan;
+  PlacedBuffers none;
   const StepList list(low);
   bind_kernels(list.steps, kernels, target_of(low.graph()));
-  Placement(low, list, tied, plan).run();
+  Placement(low, list, tied, last ? *last : none, plan).run();
   for (const PlannedStep& p : plan.steps) plan.scratch_bytes = std::max(plan.scratch_bytes, p.bound->step.scratch);
   return plan;
 }

@@ -59,16 +59,22 @@ struct Tied {
   }
 };
 
-// kernels: may be null. Binds steps of the lowering that are not bound yet.
-Plan make_plan(const Lowering&, KernelSource* kernels, const std::vector<Tied>& = {});
-
-// Byte offsets for buffers with the given sizes and lifetimes [first, last], so that overlapping lifetimes never share
-// memory; greedy by size. Returns the total.
+// A piece of the arena, in use from step `first` to step `last`.
 struct Buffer {
   int64_t bytes;
   int first, last;
   int64_t offset = 0;
 };
+// Byte offsets so that buffers in use at the same time never share memory; greedy by size. Returns the total.
 int64_t place_buffers(std::vector<Buffer>&);
+
+// Where the buffers of the last plan lie. Those of the next one mostly have the same sizes, and lie there too.
+struct PlacedBuffers {
+  std::vector<Buffer> buffers;
+  int64_t total = 0;
+};
+
+// kernels: may be null. Binds steps of the lowering that are not bound yet. `last`: of the lowering's plan before.
+Plan make_plan(const Lowering&, KernelSource* kernels, const std::vector<Tied>& = {}, PlacedBuffers* last = nullptr);
 
 }  // namespace ingot

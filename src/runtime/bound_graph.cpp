@@ -136,9 +136,11 @@ class Binder {
     for (size_t p = 0; p < pairs_.size(); p++)
       if (pairs_[p].in_room) before.push_back(replace_input(g, p, memory));
     const size_t rewritten = g.nodes.size();
-    std::map<size_t, std::vector<Node>> behind;  // by node
+    std::map<size_t, size_t> made_by;  // pairs, by the node that makes the output
     for (size_t p = 0; p < pairs_.size(); p++)
-      if (pairs_[p].in_room) behind[paths_[p].back()] = replace_output(g, p, memory);
+      if (pairs_[p].in_room) made_by[paths_[p].back()] = p;
+    std::map<size_t, std::vector<Node>> behind;  // by node
+    for (const auto& [maker, p] : made_by) behind[maker] = replace_output(g, p, memory);
     std::vector<Node> nodes = std::move(before);
     for (size_t i = 0; i < rewritten; i++) {
       Node& n = g.nodes[i];
@@ -188,10 +190,8 @@ class Binder {
     const Node first = g.nodes[paths_[p][0]];
     auto add = [&](const char* what) { return g.add_tensor(g.fresh_name(g.tensor(y).name + what), g.info(held)); };
     std::vector<Node> made;
-    TensorId count = add("/count"), now = add("/memory");
-    g.info(count) = {};
-    g.info(count).dtype = DType::I64;
-    made.push_back(node(g, first, "RowCount", {y}, count, pairs_[p].axis));
+    TensorId now = add("/memory");
+    const TensorId count = row_count(g, p, made);
     if (first.is("Concat")) {
       made.push_back(node(g, first, "Append", {held, length, first.inputs[1]}, now, pairs_[p].axis));
     } else {
@@ -205,10 +205,27 @@ class Binder {
       }
     }
     g.outputs[tied_[p].output] = now;
-    pairs_[p].rows_output = g.outputs.size();
-    g.outputs.push_back(count);
     memory[y] = {now, count};
     return made;
+  }
+
+  // How many rows the output has. Where as many were added to as many, a pair before has told.
+  TensorId row_count(Graph& g, size_t p, std::vector<Node>& made) {
+    const Node first = g.nodes[paths_[p][0]];
+    const auto axis = static_cast<size_t>(pairs_[p].axis);
+    std::string known;
+    if (first.is("Concat"))
+      if (const auto& added = g_.info(first.inputs[1]).shape; added && !added->at(axis).is_unknown())
+        known = group(p) + " + " + added->at(axis).str();
+    const auto found = known.empty() ? counts_.end() : counts_.find(known);
+    pairs_[p].rows_output = found == counts_.end() ? g.outputs.size() : found->second;
+    if (found != counts_.end()) return g.outputs[found->second];
+    if (!known.empty()) counts_[known] = g.outputs.size();
+    TensorInfo info;
+    info.dtype = DType::I64;
+    g.outputs.push_back(g.add_tensor(g.fresh_name(g.tensor(out(p)).name + "/count"), info));
+    made.push_back(node(g, first, "RowCount", {out(p)}, g.outputs.back(), pairs_[p].axis));
+    return g.outputs.back();
   }
 
   static void read_memory(Node& attention, const std::map<TensorId, std::pair<TensorId, TensorId>>& memory) {
@@ -227,6 +244,7 @@ class Binder {
   std::vector<BoundPair> pairs_;
   std::vector<std::vector<size_t>> paths_;
   std::map<std::string, size_t> lengths_;  // inputs, by the name that the graph gives the dim
+  std::map<std::string, size_t> counts_;   // outputs, by the dim before and that of what is added
 };
 
 }  // namespace

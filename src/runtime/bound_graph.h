@@ -17,7 +17,8 @@ struct BoundPair {
   size_t rows_output = 0;   // in_room: the output [1] that says how many there are now
 };
 
-// Inputs and outputs are those of the graph, then the lengths.
+// Inputs and outputs are those of the graph, then the lengths. Pairs of which the graph knows that they are equally
+// long share theirs.
 struct BoundGraph {
   std::shared_ptr<const Graph> graph;
   std::vector<BoundPair> pairs;

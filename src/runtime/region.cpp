@@ -122,8 +122,12 @@ struct Region::Impl {
   std::shared_ptr<const Graph> graph;
   RegionOptions options;
   std::mutex mutex;
-  std::list<std::pair<PlanInputs, std::shared_ptr<Entry>>> cache;        // most recently used first
-  std::map<std::vector<TensorId>, std::unique_ptr<Lowering>> lowerings;  // by targets; as the last plan left them
+  std::list<std::pair<PlanInputs, std::shared_ptr<Entry>>> cache;  // most recently used first
+  struct Planner {
+    Lowering lowering;
+    PlacedBuffers placed;
+  };
+  std::map<std::vector<TensorId>, std::unique_ptr<Planner>> planners;  // by targets; as the last plan left them
   std::shared_ptr<Contexts> contexts = std::make_shared<Contexts>();
   std::atomic<int64_t> arena{0};
 
@@ -132,9 +136,9 @@ struct Region::Impl {
   }
   bool fits(const PlanInputs& planned, const std::vector<TensorView>& inputs) const {
     const auto same_dims = [](const PlanInput& p, const TensorView& v) { return p.dims == v.dims; };
-    return std::equal(planned.begin(), planned.end(), inputs.begin(), inputs.end(), same_dims) &&
-           std::all_of(options.decisive.begin(), options.decisive.end(),
-                       [&](size_t i) { return planned[i].elements == bytes_of(inputs[i]); });
+    return std::all_of(options.decisive.begin(), options.decisive.end(),
+                       [&](size_t i) { return planned[i].elements == bytes_of(inputs[i]); }) &&
+           std::equal(planned.begin(), planned.end(), inputs.begin(), inputs.end(), same_dims);
   }
   PlanInputs plan_inputs(const std::vector<TensorView>& inputs) const {
     PlanInputs out;
@@ -155,25 +159,27 @@ struct Region::Impl {
 
   std::shared_ptr<Ready> plan(const PlanInputs& inputs, const std::vector<TensorId>& targets,
                               const KnownValues& known) {
-    std::unique_ptr<Lowering> lowering;  // one planner at a time has it; another makes its own
+    std::unique_ptr<Planner> planner;  // one thread at a time has it; another makes its own
     {
       std::lock_guard lock(mutex);
-      lowering = std::move(lowerings[targets]);
+      planner = std::move(planners[targets]);
     }
-    if (!lowering) lowering = std::make_unique<Lowering>(*graph, targets);
+    if (!planner) planner = std::make_unique<Planner>(Lowering(*graph, targets));
     std::exception_ptr failure;
     std::shared_ptr<Ready> ready;
     try {
-      lowering->update(inputs, known);
+      Lowering& lowering = planner->lowering;
+      lowering.update(inputs, known);
       const bool whole = targets == graph->outputs;
       ready = std::make_shared<Ready>(
-          make_plan(*lowering, options.kernels.get(), whole ? options.tied : std::vector<Tied>()), options.threads);
-      if (options.profile) ready->infos = lowering->infos();
+          make_plan(lowering, options.kernels.get(), whole ? options.tied : std::vector<Tied>(), &planner->placed),
+          options.threads);
+      if (options.profile) ready->infos = lowering.infos();
     } catch (...) {
       failure = std::current_exception();
     }
     std::lock_guard lock(mutex);
-    lowerings[targets] = std::move(lowering);
+    planners[targets] = std::move(planner);
     if (failure) std::rethrow_exception(failure);
     return ready;
   }

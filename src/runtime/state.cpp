@@ -93,7 +93,7 @@ struct Slot {
   // What the present run makes of it: another tensor, or it takes over the memory.
   ConstantPtr next;
   bool taken = false;
-  int64_t length = 0, next_length = 0;  // bound.in_room
+  int64_t length = 0;  // bound.in_room: at the beginning of the run
 
   const std::vector<int64_t>& dims() const { return bound.in_room ? rows.dims() : value->dims; }
 };
@@ -295,6 +295,7 @@ class SessionState : public State {
     views_.resize(bound_->graph->inputs.size());
     for (size_t i = 0; i < given.size(); i++) views_[inputs()[i]] = given[i];
     std::vector<OutputAllocator> places(bound_->graph->outputs.size());
+    counts_.resize(places.size());
     for (size_t o = 0; o < outputs().size(); o++)
       places[outputs()[o]] = [&allocate, o](size_t, DType dtype, const std::vector<int64_t>& dims) {
         return allocate(o, dtype, dims);
@@ -314,9 +315,7 @@ class SessionState : public State {
       view = s.rows.memory();
       s.length = s.rows.length();
       views_[s.bound.length_input] = {DType::I64, kOne, &s.length};
-      places[s.bound.rows_output] = [&s](size_t, DType, const std::vector<int64_t>&) -> void* {
-        return &s.next_length;
-      };
+      places[s.bound.rows_output] = [this](size_t o, DType, const std::vector<int64_t>&) { return &counts_[o]; };
     }
     bound_->region->run(
         views_, [&](size_t o, DType dtype, const std::vector<int64_t>& dims) { return places[o](o, dtype, dims); },
@@ -344,7 +343,7 @@ class SessionState : public State {
     for (Slot& s : slots_) {
       if (!s.bound.in_room && s.next) s.value = std::move(s.next);
       if (s.bound.in_room && s.next) s.rows.take(s.next->bytes.data());  // a copy, since old rows were read later
-      if (s.bound.in_room) s.rows.set_length(s.next_length);
+      if (s.bound.in_room) s.rows.set_length(counts_[s.bound.rows_output]);
       s.next = nullptr;
       s.first = false;
     }
@@ -356,6 +355,7 @@ class SessionState : public State {
   std::mutex mutex_;
   std::vector<Slot> slots_;  // by pair
   std::vector<TensorView> views_;
+  std::vector<int64_t> counts_;  // of rows after the present run, by output
 };
 
 }  // namespace

@@ -92,12 +92,14 @@ AS_BITS = {
 }
 
 
-def onnxruntime(model: onnx.ModelProto, inputs: dict[str, Any], folder: Path) -> Outputs:
+def onnxruntime(model: onnx.ModelProto, inputs: dict[str, Any], folder: Path, optimised: bool = True) -> Outputs:
     """The peer, as it comes."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    if not optimised:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     types = {port.name: port.type.tensor_type.elem_type for port in (*model.graph.input, *model.graph.output)}

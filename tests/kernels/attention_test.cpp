@@ -62,8 +62,20 @@ std::vector<float> first_rows(const std::vector<float>& x, const AttentionParams
   return out;
 }
 
+// Rounds keys or values to p.kv_type; what the kernel reads of them is in `narrow` then, if that is not f32.
+void* as_kv_type(const AttentionParams& p, std::vector<float>& x, std::vector<uint16_t>& narrow) {
+  if (p.kv_type == kF32Keys) return x.data();
+  for (float& f : x) {
+    const VF v = VF(f);
+    narrow.push_back(p.kv_type == kF16Keys ? f32_to_f16(v)[0] : f32_to_bf16(v)[0]);
+    f = p.kv_type == kF16Keys ? f16_to_f32(VH(narrow.back()))[0] : bf16_to_f32(VH(narrow.back()))[0];
+  }
+  return narrow.data();
+}
+
 void run(AttentionCase& t, Random& random) {
   AttentionParams p = t.p;
+  p.kv_type = random.in(0, 2);
   std::vector<float> past_k, past_v;
   if (attention_in_place(p) && p.kv_len > 0 && random.coin()) {
     p.past_len = random.in(1, p.kv_len);
@@ -77,9 +89,13 @@ void run(AttentionCase& t, Random& random) {
   auto* scratch = reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
   scratch[floats] = kUntouched;
   void* mask = p.mask_kind == kBooleanMask ? static_cast<void*>(t.keep.data()) : t.mask.data();
-  std::vector<void*> operands = {t.q.data(), t.k.data() + p.past_len * p.k_seq, t.v.data() + p.past_len * p.v_seq};
+  std::vector<uint16_t> narrow[4];
+  const int64_t element = p.kv_type == kF32Keys ? 4 : 2;
+  auto* k = static_cast<char*>(as_kv_type(p, t.k, narrow[0])) + p.past_len * p.k_seq * element;
+  auto* v = static_cast<char*>(as_kv_type(p, t.v, narrow[1])) + p.past_len * p.v_seq * element;
+  std::vector<void*> operands = {t.q.data(), k, v};
   if (p.mask_kind) operands.push_back(mask);
-  operands.insert(operands.end(), {t.out.data(), past_k.data(), past_v.data()});
+  operands.insert(operands.end(), {t.out.data(), as_kv_type(p, past_k, narrow[2]), as_kv_type(p, past_v, narrow[3])});
   for (int64_t begin = 0; begin < units;) {
     int64_t end = random.coin() ? units : random.in(begin + 1, units);
     KernelCall call{operands.data(), reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch, 0};

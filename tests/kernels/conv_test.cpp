@@ -1,7 +1,8 @@
-// Convolution and depthwise convolution against their definition, over random shapes. Compiled once for each build
-// together with the kernels, like gemm_test.cpp.
+// Convolutions against their definition, over random shapes. Compiled once for each build together with the kernels,
+// like gemm_test.cpp.
 #include "../../src/kernels/conv.cpp"
 #include "../../src/kernels/conv_depthwise.cpp"
+#include "../../src/kernels/conv_few.cpp"
 
 #include "reference.h"
 
@@ -109,6 +110,15 @@ void check_depthwise(ConvCase& t, Random& random) {
   compare(t);
 }
 
+void check_few(ConvCase& t, Random& random) {
+  conv_choose_few(t.p, kLanes);
+  t.p.pixel_blocks = random.in(1, 4);
+  std::vector<float> packed(conv_packed_floats(t.p), NAN);
+  conv_pack_weights(packed.data(), t.w.data(), t.p, 0, conv_panels(t.p));
+  run(t, ingot_conv_few_f32, packed.data(), conv_few_units(t.p), conv_scratch_bytes(t.p), random);
+  compare(t);
+}
+
 // A dim on which a window of the kernel fits somewhere.
 Dim random_dim(Random& random, int64_t largest) {
   Dim d{.in = random.in(1, largest),
@@ -158,26 +168,50 @@ TEST(Conv, RandomShapes) {
     p.split = conv_segment_length(p) % 2 == 0 && random.coin() ? 2 : 1;
     p.chunk = random.in(1, 20), p.chunk_outer = random.coin(), p.pixel_blocks = random.in(1, 4);
     p.tile_rows = tallest_tile(conv_pixels(p), tile_rows(kLanes, p.panel));
+    p.last_vectors = conv_last_vectors(p, kLanes);
     check_conv(t, random);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(ConvToFewChannels, LongFilter) {
+  Random random(7);
+  for (int64_t out = 1; out <= kConvFewOutputs; out++) {
+    ConvCase t = make_case(2, 1, 1, out, {{1}, {1}, {700, 255, 2, 1, 127, 100}}, random);
+    check_few(t, random);
+  }
+}
+
+TEST(ConvToFewChannels, RandomShapes) {
+  Random random(8);
+  for (int i = 0; i < 150; i++) {
+    int64_t groups = random.coin() ? 1 : random.in(2, 3);
+    bool deep = random.in(0, 3) == 0;
+    ConvCase t =
+        make_case(random.in(1, 2), groups, groups * random.in(1, 70), groups * random.in(1, kConvFewOutputs),
+                  {deep ? random_dim(random, 4) : Dim{1}, random_dim(random, 8), random_dim(random, 12)}, random);
+    check_few(t, random);
     if (HasFatalFailure()) return;
   }
 }
 
 TEST(Depthwise, ChannelsOfEveryTail) {
   Random random(5);
-  for (int64_t channels = 1; channels < 50; channels++) {
-    ConvCase t = make_case(1, channels, channels, channels, {{1}, {5, 3, 1, 1, 1, 1}, {15, 3, 1, 1, 1, 1}}, random);
-    check_depthwise(t, random);
-  }
+  for (int64_t group : {1, 2, 4})
+    for (int64_t channels = group; channels < 50; channels += group) {
+      ConvCase t =
+          make_case(1, channels / group, channels, channels, {{1}, {5, 3, 1, 1, 1, 1}, {15, 3, 1, 1, 1, 1}}, random);
+      check_depthwise(t, random);
+    }
 }
 
 TEST(Depthwise, RandomShapes) {
   Random random(6);
   for (int i = 0; i < 250; i++) {
-    int64_t channels = random.in(1, 50);
+    int64_t group = int64_t(1) << random.in(0, 2), groups = random.in(1, 50 / group), channels = groups * group;
     bool deep = random.in(0, 3) == 0;
     ConvCase t =
-        make_case(random.in(1, 2), channels, channels, channels,
+        make_case(random.in(1, 2), groups, channels, channels,
                   {deep ? random_dim(random, 4) : Dim{1}, random_dim(random, 8), random_dim(random, 20)}, random);
     check_depthwise(t, random);
     if (HasFatalFailure()) return;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -79,11 +80,27 @@ def command(model: Path, library: Path, options: Options, shapes: Mapping[str, S
     mount = ["--volume", f"{folder}:{folder}", "--workdir", folder]
     limit = ["--memory", str(options.compiler_memory)] if options.compiler_memory else []
     user = [] if "podman" in Path(engine).name else ["--user", f"{os.getuid()}:{os.getgid()}"]
+    pull = f"--pull={'missing' if options.auto_pull else 'never'}"
     before, after = split_engine_arguments(options.container_args)
     return [
-        *(engine, *before, "run", "--rm", *mount, *limit, *user, "--env", "INGOT_CACHE=off", *after),
-        *(options.compiler_image_name, "ingot", *arguments),
+        *(engine, *before, "run", "--rm", pull, "--name", container_name(folder), *mount, *limit, *user),
+        *("--env", "INGOT_CACHE=off", *after, options.compiler_image_name, "ingot", *arguments),
     ]
+
+
+def container_name(folder: str) -> str:
+    """A name that no other container has: the folder is new, and another process may have one of the same name."""
+    return f"ingot-{os.getpid()}-{Path(folder).name}"
+
+
+def end_container(words: list[str], options: Options) -> None:
+    """Ends a container whose `run` was killed: with an engine that is a service, it would go on by itself."""
+    if options.compiler_image_name:
+        before = words[: words.index("run")]
+        name = words[words.index("--name") + 1]
+        subprocess.run(
+            [*before, "rm", "--force", name], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+        )
 
 
 def split_engine_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -115,7 +132,9 @@ def run(words: list[str], options: Options) -> None:
                 output, _ = process.communicate(timeout=options.compiler_timeout)
             except BaseException as error:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
+                output, _ = process.communicate()
+                end_container(words, options)
+                write_log(words, f"ended here: {type(error).__name__}", output, options)
                 if isinstance(error, subprocess.TimeoutExpired):
                     raise UnsupportedError(
                         f"the compiler {where(options)} took more than {options.compiler_timeout:g} seconds: ended",
@@ -124,8 +143,21 @@ def run(words: list[str], options: Options) -> None:
                 raise
     except OSError as error:
         raise InvalidInputError(f"the compiler {where(options)} cannot be started: {error}") from error
+    write_log(words, f"exit code {process.returncode}", output, options)
     if process.returncode != 0:
         raise failure(process.returncode, output.decode(errors="backslashreplace"), options)
+
+
+def write_log(words: list[str], end: str, output: bytes, options: Options) -> None:
+    """Appends what was run, what it said and how it ended, as one piece: other processes may write to the same file."""
+    if not options.compiler_log:
+        return
+    text = f"$ {shlex.join(words)}\n".encode() + output + (b"" if output.endswith(b"\n") or not output else b"\n")
+    try:
+        with Path(options.compiler_log).open("ab", buffering=0) as log:
+            log.write(text + f"# {end}\n".encode())
+    except OSError as error:
+        raise IoError(f"compiler_log '{options.compiler_log}' cannot be written: {error.strerror}") from error
 
 
 def failure(code: int, output: str, options: Options) -> UnsupportedError:

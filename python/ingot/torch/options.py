@@ -38,6 +38,8 @@ class Options:
     compiler_image_name: str = ""
     container_engine: str = "docker"
     container_args: tuple[str, ...] = ()
+    auto_pull: bool = True
+    compiler_log: str = ""
     compiler_timeout: float = 600.0
     compiler_memory: int = 0
     cache_size: int = 3
@@ -144,6 +146,8 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "compiler_image_name": text,
     "container_engine": text,
     "container_args": words,
+    "auto_pull": flag,
+    "compiler_log": text,
     "compiler_timeout": seconds,
     "compiler_memory": count,
     "cache_size": count,

@@ -20,6 +20,17 @@ INGOT_INLINE Ints8 multiply_shorts(Shorts16 a, Shorts16 b) {
                             __builtin_ia32_pmaddwd256(__builtin_bit_cast(Short, a), __builtin_bit_cast(Short, b)));
 }
 INGOT_INLINE Ints8 nearest_int(Floats8 x) { return __builtin_bit_cast(Ints8, __builtin_ia32_cvtps2dq256(x)); }
+INGOT_INLINE Shorts16 narrow_pair(Ints8 a, Ints8 b) {
+  using Int = int __attribute__((vector_size(32)));
+  return __builtin_bit_cast(Shorts16,
+                            __builtin_ia32_packssdw256(__builtin_bit_cast(Int, a), __builtin_bit_cast(Int, b)));
+}
+INGOT_INLINE Bytes32 narrow_pair(Shorts16 a, Shorts16 b, bool is_signed) {
+  using Short = short __attribute__((vector_size(32)));
+  const auto x = __builtin_bit_cast(Short, a), y = __builtin_bit_cast(Short, b);
+  return is_signed ? __builtin_bit_cast(Bytes32, __builtin_ia32_packsswb256(x, y))
+                   : __builtin_bit_cast(Bytes32, __builtin_ia32_packuswb256(x, y));
+}
 
 #if defined(__AVXVNNI__)
 // acc + the sum of four products of u8 and i8 in each lane: vpdpbusd.

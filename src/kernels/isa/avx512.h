@@ -24,6 +24,17 @@ INGOT_INLINE Ints16 nearest_int(Floats16 x) {
   constexpr int kAsRounded = 4;  // by the current rounding mode
   return __builtin_bit_cast(Ints16, __builtin_ia32_cvtps2dq512_mask(x, Int{}, uint16_t(-1), kAsRounded));
 }
+INGOT_INLINE Shorts32 narrow_pair(Ints16 a, Ints16 b) {
+  using Int = int __attribute__((vector_size(64)));
+  return __builtin_bit_cast(Shorts32,
+                            __builtin_ia32_packssdw512(__builtin_bit_cast(Int, a), __builtin_bit_cast(Int, b)));
+}
+INGOT_INLINE Bytes64 narrow_pair(Shorts32 a, Shorts32 b, bool is_signed) {
+  using Short = short __attribute__((vector_size(64)));
+  const auto x = __builtin_bit_cast(Short, a), y = __builtin_bit_cast(Short, b);
+  return is_signed ? __builtin_bit_cast(Bytes64, __builtin_ia32_packsswb512(x, y))
+                   : __builtin_bit_cast(Bytes64, __builtin_ia32_packuswb512(x, y));
+}
 
 #if defined(__AVX512VNNI__)
 INGOT_INLINE Ints16 add_products_vnni(Ints16 acc, Bytes64 u, Bytes64 i) {

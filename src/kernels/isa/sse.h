@@ -23,5 +23,18 @@ INGOT_INLINE Ints4 multiply_shorts(Shorts8 a, Shorts8 b) {
 }
 // To the nearest integer, half to even; the value must be in range.
 INGOT_INLINE Ints4 nearest_int(Floats4 x) { return __builtin_bit_cast(Ints4, __builtin_ia32_cvtps2dq(x)); }
+// Two vectors as one of elements half as wide, each to the nearest that fits: in every 128 bits first those of a, then
+// those of b.
+INGOT_INLINE Shorts8 narrow_pair(Ints4 a, Ints4 b) {
+  using Int = int __attribute__((vector_size(16)));
+  return __builtin_bit_cast(Shorts8,
+                            __builtin_ia32_packssdw128(__builtin_bit_cast(Int, a), __builtin_bit_cast(Int, b)));
+}
+INGOT_INLINE Bytes16 narrow_pair(Shorts8 a, Shorts8 b, bool is_signed) {
+  using Short = short __attribute__((vector_size(16)));
+  const auto x = __builtin_bit_cast(Short, a), y = __builtin_bit_cast(Short, b);
+  return is_signed ? __builtin_bit_cast(Bytes16, __builtin_ia32_packsswb128(x, y))
+                   : __builtin_bit_cast(Bytes16, __builtin_ia32_packuswb128(x, y));
+}
 
 }  // namespace ingot::kernel
