@@ -29,15 +29,18 @@ if TYPE_CHECKING:
 
     from ingot.exporter import ExportReport, Model, Torch2ONNXConfig, export
     from ingot.torch_quantizer import (
+        AccuracyCriterion,
         PostTrainingQuantConfig,
         QuantizationAwareTrainingConfig,
         QuantizedModel,
+        TuningCriterion,
         prepare_qat,
         quantize,
     )
 
 __version__: str = VERSION
 __all__ = [
+    "AccuracyCriterion",
     "ConversionReport",
     "Error",
     "ExportReport",
@@ -57,6 +60,7 @@ __all__ = [
     "ResourceError",
     "State",
     "Torch2ONNXConfig",
+    "TuningCriterion",
     "UnsupportedError",
     "__version__",
     "convert",
@@ -70,12 +74,14 @@ __all__ = [
 
 # What needs PyTorch is loaded when it is first asked for.
 _NEEDS_TORCH = {
+    "AccuracyCriterion": "ingot.torch_quantizer",
     "ExportReport": "ingot.exporter",
     "Model": "ingot.exporter",
     "PostTrainingQuantConfig": "ingot.torch_quantizer",
     "QuantizationAwareTrainingConfig": "ingot.torch_quantizer",
     "QuantizedModel": "ingot.torch_quantizer",
     "Torch2ONNXConfig": "ingot.exporter",
+    "TuningCriterion": "ingot.torch_quantizer",
     "export": "ingot.exporter",
     "prepare_qat": "ingot.torch_quantizer",
     "quantize": "ingot.torch_quantizer",

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import fnmatch
 import logging
+import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,12 @@ def excluded_modules(model: nn.Module, config: _Config) -> dict[str, str]:
             raise InvalidInputError(f"exclude: no module of the model matches '{label}'", f"modules: {some}, ...")
         for name in hits:
             found.setdefault(name, label)
+    for pattern in config.float_patterns():
+        hits = [name for name in modules if name and re.fullmatch(pattern, name)]
+        if not hits:
+            raise InvalidInputError(f"op_name_dict: no module of the model matches '{pattern}'")
+        for name in hits:
+            found.setdefault(name, pattern)
     return found
 
 

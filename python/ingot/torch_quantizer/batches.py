@@ -37,8 +37,11 @@ class CallForm:
 
     def __init__(self, module: nn.Module) -> None:
         self._signature = inspect.signature(module.forward)
-        self.parameters = self._signature.parameters
         self.names: tuple[str, ...] | None = None  # of the arguments that belong to the model, once these are known
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        return self._signature.parameters
 
     def fix(self, call: Arguments) -> Arguments:
         """Takes the arguments of this call for those of the model."""

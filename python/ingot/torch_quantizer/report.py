@@ -11,7 +11,7 @@ from torch.fx import GraphModule, Node
 
 from ingot.exporter.weights import CellWeights, QuantizedWeight, unpack_value
 from ingot.onnx_quantizer import QuantizationReport
-from ingot.torch_quantizer.annotate import OPERATORS, TYPE_OF, is_float
+from ingot.torch_quantizer.annotate import OPERATORS, TYPE_OF, WEIGHTED, is_float
 from ingot.torch_quantizer.dynamic import TYPE_OF_CLASS, reason_excluded
 from ingot.torch_quantizer.graphs import modules_of, path_of
 
@@ -43,7 +43,8 @@ def graph_report(
             continue
         row = {"name": path_of(node) or node.name, "type": TYPE_OF.get(node.target, node.target._opname)}
         operands = list(_operands(graph, node))
-        if operands:
+        # What stays in fp32 may read the result of something in 8 bits.
+        if operands and (row["type"] not in WEIGHTED or any(o["operand"] == "weight" for o in operands)):
             quantized.append({**row, "operands": operands})
         else:
             unquantized.append({**row, "reason": _reason(node, config, excluded)})

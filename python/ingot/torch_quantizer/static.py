@@ -13,6 +13,7 @@ from ingot.progress import Progress
 from ingot.torch_quantizer.annotate import ConfiguredQuantizer, excluded_modules, quiet
 from ingot.torch_quantizer.batches import Arguments, CallForm, first_and_all, size_of
 from ingot.torch_quantizer.graphs import capture
+from ingot.torch_quantizer.smoothing import smooth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,10 @@ def quantize_static(
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
         graph = capture(model, form, example, config.dynamic_axes)
+        if config.smooth_alpha is not None:
+            kept = list(batches)
+            batches = iter(kept)
+            smooth(graph, [_call(form, batch, i) for i, batch in enumerate(kept)], config.smooth_alpha)
         prepared = prepare_pt2e(graph, ConfiguredQuantizer(config, excluded, training=False))
         seen = _calibrate(model, prepared, form, batches, config.calibration_samples)
         return convert_pt2e(prepared), form, form.by_name(example), seen

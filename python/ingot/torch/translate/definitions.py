@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,14 +19,18 @@ from ingot.torch.translate.values import Unsupported
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
+
 aten = torch.ops.aten
 DEFINITIONS: dict[Any, Callable[..., Any]] = {}
 # Of operators whose other results only gradients need: which are computed.
 RESULTS: dict[Any, Collection[int]] = {}
 
 
-def define(*targets: Any, results: Collection[int] = ()) -> Callable[[Any], Any]:
-    def register(function: Any) -> Any:
+def define(*targets: Any, results: Collection[int] = ()) -> Callable[[_Function], _Function]:
+    """The decorated function defines these operators. results: those it computes, where it leaves others out."""
+
+    def register(function: _Function) -> _Function:
         for target in targets:
             DEFINITIONS[target] = function
             if results:
@@ -46,7 +50,7 @@ def fixed(*sizes: Any) -> None:
 
 
 def _axis(x: Tensor, dim: int) -> int:
-    return dim % max(x.dim(), 1)
+    return dim % max(int(x.dim()), 1)
 
 
 @define(aten.kthvalue.default)
