@@ -23,12 +23,19 @@ static __attribute__((always_inline)) inline VF requantized(VI acc, const float*
   const VF y = __builtin_convertvector(acc, VF) * load(scale) + load(bias);
   return __builtin_elementwise_min(__builtin_elementwise_max(y, VF(0.f)), VF(255.f));
 }
+extern "C" __attribute__((always_inline)) inline VI ingot_hook_bytes(VI acc, void* const* extra, const EpilogueOperand*,
+                                                                     int64_t, int64_t col, int64_t,
+                                                                     const ExprProgram*) {
+  return nearest_int(
+      requantized(acc, static_cast<const float*>(extra[0]) + col, static_cast<const float*>(extra[1]) + col));
+}
 extern "C" __attribute__((always_inline)) inline void ingot_hook_store(VI acc, void* out, int64_t at,
-                                                                       void* const* extra, const EpilogueOperand*,
-                                                                       int64_t, int64_t col, int64_t lanes,
-                                                                       const ExprProgram*) {
-  const VF y = requantized(acc, static_cast<const float*>(extra[0]) + col, static_cast<const float*>(extra[1]) + col);
-  store_partial(static_cast<uint8_t*>(out) + at, __builtin_convertvector(nearest_int(y), Vec<uint8_t>), lanes);
+                                                                       void* const* extra,
+                                                                       const EpilogueOperand* strides, int64_t row,
+                                                                       int64_t col, int64_t lanes,
+                                                                       const ExprProgram* program) {
+  const VI y = ingot_hook_bytes(acc, extra, strides, row, col, lanes, program);
+  store_partial(static_cast<uint8_t*>(out) + at, __builtin_convertvector(y, Vec<uint8_t>), lanes);
 }
 
 static constexpr int64_t kMost = 3136 * 3072, kMostColumns = 4096;
@@ -50,7 +57,7 @@ static __attribute__((always_inline)) inline GemmI8Params params_of(I8Form form)
   for (int d = 0; d < 3; d++) p.runs[d] = p.batch[d] = 1;
   p.run_bytes = K;
   p.a_packing = i8_in_panels(form) && i8_must_copy(p);
-  p.entry_row = M, p.c_row = N, p.extras = 2;
+  p.entry_row = M, p.c_row = N, p.c_bytes = kUnsignedBytes, p.extras = 2;
   return p;
 }
 

@@ -16,12 +16,22 @@
 
 namespace ingot::kernel {
 
-// The tests look at the accumulators themselves.
+// The tests look at the accumulators themselves, or at bytes of them.
+static ResultBytes result_bytes = kNoBytes;
+extern "C" VI ingot_hook_bytes(VI acc, void* const* extra, const EpilogueOperand* strides, int64_t row, int64_t,
+                               int64_t, const ExprProgram*) {
+  const VI sum = acc + static_cast<const int32_t*>(extra[0])[row * strides[0].row_stride];
+  return result_bytes == kSignedBytes ? (sum << 18) >> 24 : (sum >> 6) & 255;
+}
 extern "C" void ingot_hook_store(VI acc, void* out, int64_t at, void* const* extra, const EpilogueOperand* strides,
-                                 int64_t row, int64_t col, int64_t lanes, const ExprProgram*) {
+                                 int64_t row, int64_t col, int64_t lanes, const ExprProgram* program) {
   const int32_t bias = static_cast<const int32_t*>(extra[0])[row * strides[0].row_stride];
-  for (int64_t i = 0; i < lanes; i++) static_cast<int32_t*>(out)[at + i] = acc[i] + bias;
-  (void)col;
+  const VI bytes = ingot_hook_bytes(acc, extra, strides, row, col, lanes, program);
+  for (int64_t i = 0; i < lanes; i++)
+    if (result_bytes == kNoBytes)
+      static_cast<int32_t*>(out)[at + i] = acc[i] + bias;
+    else
+      static_cast<uint8_t*>(out)[at + i] = static_cast<uint8_t>(bytes[i]);
 }
 
 namespace {
@@ -118,13 +128,19 @@ void check(Shape s, Random& random) {
                           : p.form == kI8Rows  ? ingot_gemm_i8_rows
                           : p.form == kI8Tiles ? ingot_gemm_i8_tiles
                                                : ingot_gemm_i8_pairs;
-  for (int64_t begin = 0, units = i8_units(p); begin < units;) {
-    const int64_t end = random.coin() ? units : random.in(begin + 1, units);
-    KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch, begin};
-    ASSERT_EQ(kernel(&call), kOk);
-    begin = end;
-  }
-  EXPECT_EQ(scratch[size], 0xcd) << "scratch overrun";
+  const auto run = [&](ResultBytes bytes, void* to) {
+    result_bytes = bytes;
+    p.c_bytes = bytes;
+    operands[2] = to;
+    for (int64_t begin = 0, units = i8_units(p); begin < units;) {
+      const int64_t end = random.coin() ? units : random.in(begin + 1, units);
+      KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch, begin};
+      ASSERT_EQ(kernel(&call), kOk);
+      begin = end;
+    }
+    EXPECT_EQ(scratch[size], 0xcd) << "scratch overrun";
+  };
+  run(kNoBytes, c.data());
   EXPECT_EQ(c.back(), kBefore);
   for (int64_t m = 0; m < s.m; m++)
     for (int64_t n = 0; n < s.n; n++) {
@@ -141,6 +157,13 @@ void check(Shape s, Random& random) {
           << s.packed << " signed " << s.a_signed << s.b_signed << " zeros " << s.a_zero << s.b_zero << " values "
           << s.values;
     }
+  for (ResultBytes bytes : {kUnsignedBytes, kSignedBytes}) {
+    std::vector<uint8_t> results(c.size(), 0x5a);
+    run(bytes, results.data());
+    for (size_t i = 0; i + 1 < c.size(); i++)
+      ASSERT_EQ(results[i], static_cast<uint8_t>(c[i] >> 6)) << i << " of " << s.m << "x" << s.n << " form " << s.form;
+    EXPECT_EQ(results.back(), 0x5a);
+  }
 }
 
 TEST(GemmI8, EveryKind) {
