@@ -19,5 +19,5 @@ def write_figures(harness: str, figures: dict[str, int | str]) -> None:
         f"{value:,} {name}" if isinstance(value, int) else f"{name} {value}" for name, value in figures.items()
     )
     rows = [row for row in rows if not row.startswith(f"| `make {harness}`")] + [f"| `make {harness}` | {said} |"]
-    table = ["", "| harness | its last long run |", "|---|---|", *sorted(rows), ""]
+    table = ["", "| harness | its last run with --write |", "|---|---|", *sorted(rows), ""]
     PAGE.write_text(text[:start] + "\n".join(table) + text[end:])
