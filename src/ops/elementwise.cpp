@@ -100,7 +100,10 @@ constexpr int64_t kGrainElements = 16384;  // below this a thread costs more tha
 constexpr int64_t kShortRow = 64, kLongRow = 256;  // elements
 constexpr int64_t kLeastToJoin = 1024;             // elements of the loop: for fewer the written-out row costs more
 
-bool repeats_in_rows(const std::vector<int64_t>& s) { return s[s.size() - 2] == 0 && s.back() == 1; }
+// One row for the whole loop.
+bool repeats_in_rows(const std::vector<int64_t>& s) {
+  return s.back() == 1 && std::all_of(s.begin(), s.end() - 1, [](int64_t stride) { return stride == 0; });
+}
 
 // How many rows make one, 1: none.
 int64_t rows_to_join(const Loop& loop) {
