@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum Kind { kMalloc, kMmap, kOpen, kRead, kWrite, kFsync, kRename, kThread, kLoad, kKinds };
-static const char* const kNames[kKinds] = {"malloc", "mmap",  "open",   "read",          "write",
+static const char* const kNames[kKinds] = {"malloc", "mmap",   "open",           "read",  "write",
                                            "fsync",  "rename", "pthread_create", "dlopen"};
 
 static atomic_int armed = -1;  // a Kind
@@ -89,8 +89,8 @@ long faults_disarm(void) {
 }
 
 // The call behind a name, looked up once.
-#define REAL(type, name)                                \
-  static type real;                                     \
+#define REAL(type, name) \
+  static type real;      \
   if (!real) real = (type)dlsym(RTLD_NEXT, name)
 
 // --- memory. glibc has these under second names too: dlsym, which allocates itself, is not needed.
@@ -131,16 +131,16 @@ void* mmap64(void* at, size_t n, int prot, int flags, int fd, off_t offset) {
 
 static int mode_of(int flags, va_list more) { return flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, int) : 0; }
 
-#define OPEN(name)                             \
-  int name(const char* path, int flags, ...) { \
-    typedef int (*Fn)(const char*, int, ...);  \
-    REAL(Fn, #name);                           \
-    va_list more;                              \
-    va_start(more, flags);                     \
-    const int mode = mode_of(flags, more);     \
-    va_end(more);                              \
+#define OPEN(name)                               \
+  int name(const char* path, int flags, ...) {   \
+    typedef int (*Fn)(const char*, int, ...);    \
+    REAL(Fn, #name);                             \
+    va_list more;                                \
+    va_start(more, flags);                       \
+    const int mode = mode_of(flags, more);       \
+    va_end(more);                                \
     if (FAILS(kOpen)) return errno = EMFILE, -1; \
-    return real(path, flags, mode);            \
+    return real(path, flags, mode);              \
   }
 #define OPENAT(name)                                    \
   int name(int dir, const char* path, int flags, ...) { \
@@ -158,29 +158,29 @@ OPEN(open64)
 OPENAT(openat)
 OPENAT(openat64)
 
-#define FOPEN(name)                                     \
-  FILE* name(const char* path, const char* mode) {      \
-    typedef FILE* (*Fn)(const char*, const char*);      \
-    REAL(Fn, #name);                                    \
-    if (FAILS(kOpen)) return errno = EMFILE, NULL;      \
-    return real(path, mode);                            \
+#define FOPEN(name)                                \
+  FILE* name(const char* path, const char* mode) { \
+    typedef FILE* (*Fn)(const char*, const char*); \
+    REAL(Fn, #name);                               \
+    if (FAILS(kOpen)) return errno = EMFILE, NULL; \
+    return real(path, mode);                       \
   }
 FOPEN(fopen)
 FOPEN(fopen64)
 
-#define TRANSFER(name, type, kind, error)                \
-  ssize_t name(int fd, type data, size_t n) {            \
-    typedef ssize_t (*Fn)(int, type, size_t);            \
-    REAL(Fn, #name);                                     \
-    if (FAILS(kind)) return errno = error, -1;           \
-    return real(fd, data, n);                            \
+#define TRANSFER(name, type, kind, error)      \
+  ssize_t name(int fd, type data, size_t n) {  \
+    typedef ssize_t (*Fn)(int, type, size_t);  \
+    REAL(Fn, #name);                           \
+    if (FAILS(kind)) return errno = error, -1; \
+    return real(fd, data, n);                  \
   }
-#define TRANSFER_AT(name, type, kind, error)             \
-  ssize_t name(int fd, type data, size_t n, off_t at) {  \
-    typedef ssize_t (*Fn)(int, type, size_t, off_t);     \
-    REAL(Fn, #name);                                     \
-    if (FAILS(kind)) return errno = error, -1;           \
-    return real(fd, data, n, at);                        \
+#define TRANSFER_AT(name, type, kind, error)            \
+  ssize_t name(int fd, type data, size_t n, off_t at) { \
+    typedef ssize_t (*Fn)(int, type, size_t, off_t);    \
+    REAL(Fn, #name);                                    \
+    if (FAILS(kind)) return errno = error, -1;          \
+    return real(fd, data, n, at);                       \
   }
 TRANSFER(read, void*, kRead, EIO)
 TRANSFER(write, const void*, kWrite, ENOSPC)
