@@ -109,7 +109,7 @@ def test_without_a_batch() -> None:
             same(fast(x), net(x))
 
 
-def test_packed_sequences_run_in_eager_and_say_so() -> None:
+def test_models_with_packed_sequences_are_compiled_in_parts() -> None:
     class Packed(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
@@ -122,8 +122,10 @@ def test_packed_sequences_run_in_eager_and_say_so() -> None:
 
     model, args = Packed().eval(), (torch.randn(3, 7, 5), torch.tensor([3, 7, 2]))
     with torch.no_grad():
-        with pytest.warns(FallbackWarning, match="runs in eager"):
-            same(ingot.torch.compile(model)(*args), model(*args))
+        with pytest.warns(FallbackWarning, match="compiled in parts"):
+            fast = ingot.torch.compile(model)
+            for _ in range(2):  # the first call finds it out
+                same(fast(*args), model(*args))
         with ingot.torch.whole_recurrent_layers():
             same(torch.compile(model, backend="ingot")(*args), model(*args))
 

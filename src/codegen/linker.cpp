@@ -4,6 +4,7 @@
 #include <llvm/Support/raw_ostream.h>
 #include <math.h>
 #include <stdlib.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -58,13 +59,20 @@ class PipeReader {
     char buffer[1 << 16];
     for (ssize_t n; (n = ::read(ends_[0], buffer, sizeof buffer)) != 0;) {
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return;
-      if (!failure_) try {
-          write_({buffer, static_cast<size_t>(n)});
-        } catch (...) {
-          failure_ = std::current_exception();
-        }
+      try {
+        if (n < 0) fail(ErrorKind::Io, "cannot read from a pipe: {}", std::strerror(errno));
+        write_({buffer, static_cast<size_t>(n)});
+      } catch (...) {
+        failure_ = std::current_exception();
+        return drain();
+      }
     }
+  }
+  // By another call than the one that may have failed.
+  void drain() {
+    char buffer[1 << 16];
+    const iovec all{buffer, sizeof buffer};
+    for (ssize_t n = 1; n > 0 || (n < 0 && errno == EINTR);) n = ::readv(ends_[0], &all, 1);
   }
   void finish() {
     if (!thread_.joinable()) return;

@@ -282,7 +282,7 @@ class Builder:
         if dtype not in FLOATS:
             return cls.decided(*values)
         on_grid = grain is not None and all(v.kind == "exact" and v.grain is not None for v in values)
-        if on_grid and grain is not None and bound * 2.0**grain <= 2.0 ** MANTISSA[dtype]:
+        if on_grid and grain is not None and grain < 64 and bound * 2.0**grain <= 2.0 ** MANTISSA[dtype]:
             return "exact"
         return cls.rounded(*values)
 

@@ -4,7 +4,8 @@
 //   faults_disarm()                 how many there were
 //
 // Only calls from code that is not Python's own count, unless `python` is set: what is tested is Ingot. A call is
-// Python's own when its caller lies in the interpreter or in an extension module other than Ingot's.
+// Python's own when its caller lies in the interpreter or in an extension module other than Ingot's. Those of the
+// dynamic loader do not count either.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -38,6 +39,7 @@ static int range_count;
 static int is_python(const char* name) {
   if (name[0] == 0) return 1;  // the program itself
   if (strstr(name, "ingot")) return 0;
+  if (strstr(name, "ld-linux")) return 1;  // without memory for a thread's variables it ends the process itself
   return strstr(name, "python") != NULL || strstr(name, "site-packages") != NULL;
 }
 

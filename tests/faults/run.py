@@ -74,6 +74,9 @@ def inject(name: str, call: str, at: int, always: bool, folder: Path) -> dict[st
     if at:
         if not operation.good(folder, operation.act(folder)):
             problems.append("the next try gives a wrong result")
+        end = time.monotonic() + 10  # kernels may still be compiled in the background
+        while descriptors() > open_before + 1 and time.monotonic() < end:
+            time.sleep(0.05)
         if descriptors() > open_before + 1:
             problems.append(f"{descriptors() - open_before} descriptors lost")
     return {"count": count, "outcome": outcome, "problems": problems}
