@@ -11,7 +11,7 @@
 // A function of which a specialised kernel keeps few instances (a tile of one height out of six): in the bitcode it
 // stays a function, which the code generator inlines once it knows that it is called.
 #if defined(INGOT_NATIVE)
-#define INGOT_LATE INGOT_INLINE
+#define INGOT_LATE [[maybe_unused]] static __attribute__((noinline))
 #else
 #define INGOT_LATE [[maybe_unused]] static
 #endif
