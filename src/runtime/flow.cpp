@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "ops/host.h"
+#include "runtime/output_memory.h"
 
 namespace ingot {
 Flow::Flow(const std::shared_ptr<const Graph>& graph, const RegionOptions& options) : Flow(graph, options, false, 0) {}
@@ -123,7 +124,7 @@ void Flow::run_region(const RunPart& part, Frame& frame, PartFrame& mine) {
   const OutputAllocator allocate = [&](size_t i, DType dtype, const std::vector<int64_t>& dims) -> void* {
     Value& out = values[static_cast<size_t>(part.outputs[i])];
     std::byte* data = nullptr;
-    out = frame.repeated ? mine.given[i].make(dtype, dims, &data) : make_constant(dtype, dims, &data);
+    out = frame.repeated ? mine.given[i].make(dtype, dims, &data) : make_recycled(dtype, dims, &data);
     return data;
   };
   if (!frame.repeated) return part.region->run(mine.views, allocate);

@@ -83,4 +83,15 @@ void give_back_output(void* memory) noexcept {
   k.memory.erase(k.memory.begin(), k.memory.begin() + static_cast<std::ptrdiff_t>(old));
 }
 
+ConstantPtr make_recycled(DType dtype, const std::vector<int64_t>& dims, std::byte** data) {
+  auto c = std::make_shared<Constant>();
+  c->dtype = dtype;
+  c->dims = dims;
+  const auto bytes = static_cast<size_t>(byte_size(dtype, c->elements()));
+  *data = static_cast<std::byte*>(take_output(bytes));
+  c->owner = std::shared_ptr<void>(*data, give_back_output);
+  c->bytes = {*data, bytes};
+  return c;
+}
+
 }  // namespace ingot

@@ -3,10 +3,15 @@
 #pragma once
 #include <cstddef>
 
+#include "graph/graph.h"
+
 namespace ingot {
 
 // At a multiple of 64 bytes, with room for a whole vector at the end; never null. Throws std::bad_alloc.
 void* take_output(size_t bytes);
 void give_back_output(void* memory) noexcept;  // null: nothing
+
+// A tensor in such memory.
+ConstantPtr make_recycled(DType dtype, const std::vector<int64_t>& dims, std::byte** data);
 
 }  // namespace ingot

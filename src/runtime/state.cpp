@@ -19,18 +19,6 @@ namespace {
 constexpr int64_t kFirstRoom = 64;  // rows
 const std::vector<int64_t> kOne = {1};
 
-// A tensor in memory that later results take over.
-ConstantPtr make_recycled(DType dtype, const std::vector<int64_t>& dims, void** data) {
-  auto c = std::make_shared<Constant>();
-  c->dtype = dtype;
-  c->dims = dims;
-  const auto bytes = static_cast<size_t>(byte_size(dtype, c->elements()));
-  *data = take_output(bytes);
-  c->owner = std::shared_ptr<void>(*data, give_back_output);
-  c->bytes = {static_cast<const std::byte*>(*data), bytes};
-  return c;
-}
-
 // Rows along one axis of a tensor, in memory with room for `capacity` of them:
 //   [outer][capacity][row bytes]
 class Rows {
@@ -187,7 +175,7 @@ class SessionState : public State {
     std::vector<ConstantPtr> values(slots_.size());
     for (size_t p = 0; p < slots_.size(); p++) {
       const std::vector<int64_t> dims = slots_[p].dims();
-      void* data = nullptr;
+      std::byte* data = nullptr;
       values[p] = make_recycled(input(p).info.dtype, dims, &data);
       if (slots_[p].bound.in_room)
         slots_[p].rows.read(data);
@@ -206,7 +194,7 @@ class SessionState : public State {
       s.rows.start(dtype, dims, s.bound.axis);
       if (data) s.rows.write(data);
     } else {
-      void* to = nullptr;
+      std::byte* to = nullptr;
       s.value = make_recycled(dtype, dims, &to);
       if (data && !s.value->bytes.empty())
         std::memcpy(to, data, s.value->bytes.size());
@@ -303,7 +291,7 @@ class SessionState : public State {
     for (size_t p = 0; p < slots_.size(); p++) {
       Slot& s = slots_[p];
       places[pairs()[p].output] = [&s](size_t, DType dtype, const std::vector<int64_t>& dims) {
-        void* data = nullptr;
+        std::byte* data = nullptr;
         s.next = make_recycled(dtype, dims, &data);
         return data;
       };
