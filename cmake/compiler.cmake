@@ -13,20 +13,28 @@ file(GLOB CODEGEN_SOURCES CONFIGURE_DEPENDS ${SRC}/codegen/*.cpp)
 
 # Binary files become arrays through #embed.
 set(embedded ${CMAKE_BINARY_DIR}/generated/embedded.cpp)
-set(content "// generated\n#include <cstddef>\n#include \"codegen/bitcode.h\"\nnamespace ingot {\n")
+set(content "// generated\n#include <cstddef>\n#include \"codegen/embedded.h\"\nnamespace ingot {\n")
 function(embed symbol path)
   string(APPEND content "extern const unsigned char ${symbol}[] __attribute__((aligned(64)));\nextern const size_t ${symbol}_size;\nconst unsigned char ${symbol}[] = {\n#embed \"${path}\"\n};\nconst size_t ${symbol}_size = sizeof(${symbol});\n")
   set(content "${content}" PARENT_SCOPE)
 endfunction()
 embed(runtime_object ${INGOT_RUNTIME_OBJECT})
-set(modules "")
-foreach(build path IN ZIP_LISTS INGOT_BUILDS INGOT_KERNEL_BITCODE)
-  embed(bitcode_${build} ${path})
-  string(APPEND modules "std::string_view(reinterpret_cast<const char*>(bitcode_${build}), bitcode_${build}_size), ")
-endforeach()
-string(APPEND content "std::array<std::string_view, kBuilds> kernel_bitcode() { return {${modules}}; }\n}\n")
+# embed_builds(FUNCTION PATHS...): a function that returns the files, one for each build.
+function(embed_builds function)
+  set(files "")
+  foreach(build path IN ZIP_LISTS INGOT_BUILDS ARGN)
+    set(symbol ${function}_${build})
+    embed(${symbol} ${path})
+    string(APPEND files "std::string_view(reinterpret_cast<const char*>(${symbol}), ${symbol}_size), ")
+  endforeach()
+  set(content "${content}std::array<std::string_view, kBuilds> ${function}() { return {${files}}; }\n" PARENT_SCOPE)
+endfunction()
+embed_builds(kernel_bitcode ${INGOT_KERNEL_BITCODE})
+embed_builds(native_kernels ${INGOT_KERNEL_OBJECTS})
+embed_builds(absent_kernels ${INGOT_ABSENT_OBJECTS})
+string(APPEND content "}\n")
 file(CONFIGURE OUTPUT ${embedded} CONTENT "${content}" @ONLY)
-set_source_files_properties(${embedded} PROPERTIES OBJECT_DEPENDS "${INGOT_KERNEL_BITCODE};${INGOT_RUNTIME_OBJECT}"
+set_source_files_properties(${embedded} PROPERTIES OBJECT_DEPENDS "${INGOT_KERNEL_BITCODE};${INGOT_KERNEL_OBJECTS};${INGOT_ABSENT_OBJECTS};${INGOT_RUNTIME_OBJECT}"
   COMPILE_OPTIONS "-Wno-c23-extensions")
 
 # ccache does not see what #embed reads.

@@ -1,5 +1,6 @@
 """From each build's kernel objects, one native object in which only the ingot_* functions are global, with the
-build's name as a suffix; and a table in C++: for each of them a `Kernel` that names its builds."""
+build's name as a suffix, and one in which they are all null, for a library that leaves the build out; and a table in
+C++: for each of them a `Kernel` that names its builds."""
 
 import subprocess
 import sys
@@ -30,6 +31,9 @@ for build in builds:
     rename.write_text("".join(f"{k} {k}_{build}\n" for k in kernels))
     run("llvm-objcopy", f"--keep-global-symbols={keep}", joined)
     run("llvm-objcopy", f"--redefine-syms={rename}", joined, native)
+    absent = folder / f"absent_{build}.s"
+    absent.write_text("".join(f".globl {k}_{build}\n.set {k}_{build}, 0\n" for k in kernels))
+    run("clang", "-c", absent, "-o", absent.with_suffix(".o"))
 
 lines = ['#include "kernels/abi.h"\n', "namespace ingot {\n", 'extern "C" {']
 for kernel in kernels:

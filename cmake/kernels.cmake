@@ -61,10 +61,11 @@ function(ingot_kernels folder)
     list(APPEND all_bitcode ${linked})
     list(APPEND all_objects ${objects})
     list(APPEND natives ${out}/native_${isa}.o)
+    list(APPEND absent ${out}/absent_${isa}.o)
   endforeach()
   set(table ${out}/kernel_table.cpp)
   set(script ${CMAKE_SOURCE_DIR}/cmake/kernel_table.py)
-  add_custom_command(OUTPUT ${natives} ${table} DEPENDS ${all_objects} ${script} VERBATIM
+  add_custom_command(OUTPUT ${natives} ${absent} ${table} DEPENDS ${all_objects} ${script} VERBATIM
     COMMAND ${Python_EXECUTABLE} ${script} ${LLVM_BIN} ${out} ${INGOT_BUILDS}
     COMMENT "kernel table")
   add_library(ingot_kernel_table OBJECT ${table})
@@ -72,10 +73,11 @@ function(ingot_kernels folder)
   add_custom_target(ingot_native_kernels DEPENDS ${natives})
   set(INGOT_KERNEL_BITCODE ${all_bitcode} PARENT_SCOPE)
   set(INGOT_KERNEL_OBJECTS ${natives} PARENT_SCOPE)
+  set(INGOT_ABSENT_OBJECTS ${absent} PARENT_SCOPE)
 endfunction()
 
-# Runtime objects, native kernels, yaml-cpp and the parts of the C++ library they use, joined into one object that
-# needs nothing but libc and libm.
+# Runtime objects, yaml-cpp and the parts of the C++ library they use, joined into one object that
+# needs nothing but native kernels, libc and libm.
 function(ingot_runtime_object)
   set(joined ${CMAKE_BINARY_DIR}/runtime_object.o)
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a OUTPUT_VARIABLE stdcxx OUTPUT_STRIP_TRAILING_WHITESPACE)
@@ -83,9 +85,9 @@ function(ingot_runtime_object)
   execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libgcc.a OUTPUT_VARIABLE gcc OUTPUT_STRIP_TRAILING_WHITESPACE)
   find_library(INGOT_YAML NAMES libyaml-cpp.a REQUIRED)
   add_custom_command(OUTPUT ${joined} VERBATIM COMMAND_EXPAND_LISTS
-    DEPENDS $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_c_api> $<TARGET_OBJECTS:ingot_kernel_table> ${INGOT_KERNEL_OBJECTS}
+    DEPENDS $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_c_api> $<TARGET_OBJECTS:ingot_kernel_table>
     COMMAND ${LLVM_BIN}/ld.lld -r --strip-debug $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_c_api>
-            $<TARGET_OBJECTS:ingot_kernel_table> ${INGOT_KERNEL_OBJECTS} ${INGOT_YAML} ${stdcxx} ${gcc_eh} ${gcc} -o ${joined}
+            $<TARGET_OBJECTS:ingot_kernel_table> ${INGOT_YAML} ${stdcxx} ${gcc_eh} ${gcc} -o ${joined}
     COMMENT "runtime object")
   set(INGOT_RUNTIME_OBJECT ${joined} PARENT_SCOPE)
 endfunction()

@@ -46,7 +46,7 @@ void write_data_object(const std::string& path, const std::string& symbol, const
 // An object file defining `symbol` as an array of pointers to the named functions.
 void write_table_object(const std::string& path, const std::string& symbol, const std::vector<std::string>& functions);
 
-// The runtime as a relocatable object (embedded).
+// The runtime as a relocatable object (embedded); it needs the native kernels of embedded.h.
 std::string_view runtime_object_bytes();
 
 // Changes with the kernels' bitcode and with LLVM: part of every cache key.

@@ -26,7 +26,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "codegen/bitcode.h"
+#include "codegen/embedded.h"
 #include "codegen/codegen.h"
 #include "codegen/hooks.h"
 

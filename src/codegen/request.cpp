@@ -1,5 +1,5 @@
 #include "base/hash.h"
-#include "codegen/bitcode.h"
+#include "codegen/embedded.h"
 #include "codegen/codegen.h"
 
 namespace ingot {

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "codegen/codegen.h"
+#include "codegen/embedded.h"
 #include "compiler/cache.h"
 #include "compiler/compiler.h"
 #include "compiler/kernel_library.h"
@@ -159,6 +160,12 @@ void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, c
         wanted.size() > 1 ? std::vector<std::string>{"ingot_pack_weights"} : std::vector<std::string>{});
   objects.push_back(folder.file("runtime.o"));
   write_file(objects.back(), runtime_object_bytes());
+  for (size_t build = 0; build < kBuilds; build++) {
+    const bool used = std::any_of(wanted.begin(), wanted.end(),
+                                  [&](const Target* t) { return static_cast<size_t>(t->build) == build; });
+    objects.push_back(folder.file(fmt::format("kernels_{}.o", build)));
+    write_file(objects.back(), (used ? native_kernels() : absent_kernels())[build]);
+  }
 
   AtomicFile file(path);
   HashStream hash;
