@@ -26,8 +26,8 @@
 #include <optional>
 
 #include "base/error.h"
-#include "codegen/embedded.h"
 #include "codegen/codegen.h"
+#include "codegen/embedded.h"
 #include "codegen/hooks.h"
 
 namespace ingot {

@@ -1,6 +1,6 @@
 #include "base/hash.h"
-#include "codegen/embedded.h"
 #include "codegen/codegen.h"
+#include "codegen/embedded.h"
 
 namespace ingot {
 
