@@ -1,5 +1,7 @@
 #include "planner/pack_weights.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -17,6 +19,7 @@
 #include "planner/bf16_operands.h"
 #include "planner/pack_i8.h"
 #include "planner/pack_narrow.h"
+#include "planner/shared_weights.h"
 
 namespace ingot {
 namespace {
@@ -238,21 +241,39 @@ std::vector<Packing> packings_of(const Graph& g, const Node& node) {
   return recurrent_packings(g, node);
 }
 
-// What makes two packings of one constant the same.
-using Key = std::pair<TensorId, std::string>;
-Key key_of(const Node& node, const Packing& p) {
-  const bool conv = node.op == "Conv", quantized = node.get_int("quantized", 0) != 0;
-  const int64_t variant = conv ? node.get_int("group", 1) : node.get_int("transB", 0);
-  std::string key = fmt::format("{} {} {} {} {} {}", conv, variant, p.panel, p.elements, name(p.dtype), p.attr);
-  if (quantized)
-    key += fmt::format(" {} {} {} {}", node.inputs[2], node.has_input(3) ? node.inputs[3] : kNoTensor,
-                       node.get_int("b_axis", 1), node.get_int("b_block", 0));
-  return {node.inputs[p.operand], key};
+// A weight to be packed: the operand of a node, and what tells its packed copy from all others.
+struct Wish {
+  Node* node;
+  Packing packing;
+  ConstantPtr original;
+  std::string key;
+};
+
+// How a weight is packed, as far as that is not said by the weight itself. `others`: constants that are packed with it.
+std::string layout_key(const Node& node, const Target& target, const std::string& how,
+                       const std::vector<ConstantPtr>& others = {}) {
+  std::string key = fmt::format("{} {} {}", target.name, node.op, how);
+  for (const char* attr : {"group", "transB", "b_axis", "b_block", "winograd"})
+    key += fmt::format(" {}", node.get_int(attr, -1));
+  for (const char* attr : {"strides", "dilations", "pads"}) key += fmt::format(" {}", fmt::join(node.get_ints(attr), ","));
+  for (const ConstantPtr& c : others) key += c ? " with " + content_key(*c) : " with none";
+  return key;
+}
+
+std::string layout_key(const Graph& g, const Node& node, const Packing& p) {
+  std::vector<ConstantPtr> scales;
+  if (node.get_int("quantized", 0))
+    for (size_t i : {2, 3}) scales.push_back(node.has_input(i) ? g.info(node.inputs[i]).constant : nullptr);
+  std::string how = fmt::format("{} {} {} {}", p.attr, p.panel, p.elements, name(p.dtype));
+  if (const auto form = p.attrs.find("packed_form"); form != p.attrs.end()) how += std::get<std::string>(form->second);
+  return layout_key(node, target_of(g), how, scales);
 }
 
 struct Job {
   Packing packing;
   std::byte* to;
+  TensorId packed;
+  std::string key;
 };
 
 // A thread is worth starting for `grain` parts.
@@ -266,6 +287,16 @@ void run(const std::vector<Job>& jobs) {
     for (int64_t p = 0; p < j.packing.parts; p++) parts.emplace_back(&j, p);
   share_out(parts.size(), threads_for(parts.size(), 64),
             [&](size_t i) { parts[i].first->packing.pack(parts[i].first->to, parts[i].second); });
+}
+
+// Puts the contents of the weights before the keys.
+void add_contents(std::vector<Wish>& wishes) {
+  std::map<const Constant*, std::string> contents;
+  for (const Wish& w : wishes) contents[w.original.get()];
+  std::vector<std::pair<const Constant*, std::string*>> list;
+  for (auto& [constant, key] : contents) list.emplace_back(constant, &key);
+  share_out(list.size(), threads_for(list.size(), 4), [&](size_t i) { *list[i].second = content_key(*list[i].first); });
+  for (Wish& w : wishes) w.key = contents[w.original.get()] + " " + w.key;
 }
 
 // --- 8-bit integers (kernels/gemm_i8.h) ---
@@ -345,11 +376,16 @@ void set_packed(Graph& g, Node& node, TensorId packed, PackedForm form) {
   node.inputs[1] = packed;
 }
 
-TensorId add_packed(Graph& g, TensorId original, const std::vector<std::byte>& bytes, PackedMemory& memory) {
+TensorId add_packed(Graph& g, TensorId original, const ConstantPtr& packed) {
+  return g.add_constant(g.fresh_name(g.tensor(original).name + ".packed"), packed);
+}
+
+SharedWeight share_bytes(const std::string& key, const std::vector<std::byte>& bytes, int64_t form,
+                         PackedMemory& memory) {
   std::byte* data = nullptr;
   const ConstantPtr packed = memory.make(DType::U8, std::ssize(bytes), &data);
   std::copy(bytes.begin(), bytes.end(), data);
-  return g.add_constant(g.fresh_name(g.tensor(original).name + ".packed"), packed);
+  return share_weight(key, {packed, form});
 }
 
 // One constant for all groups, each taking the same number of bytes, and in one form.
@@ -374,12 +410,14 @@ PackedI8 pack_together(const std::vector<I8Matrix>& matrices, std::optional<kern
 
 bool pack_integers(Graph& g, const Target& target, PackedMemory& memory) {
   struct IntegerJob {
+    TensorId original = kNoTensor;
     std::vector<I8Matrix> matrices;
     std::vector<size_t> nodes;
     PackedI8 packed;
     std::optional<kernel::I8Form> form;  // the best by its weights otherwise
+    std::optional<SharedWeight> shared;
   };
-  std::map<Key, IntegerJob> jobs;
+  std::map<std::string, IntegerJob> jobs;
   for (size_t i = 0; i < g.nodes.size(); i++) {
     const Node& node = g.nodes[i];
     auto matrices = integer_matrices(g, node);
@@ -389,25 +427,32 @@ bool pack_integers(Graph& g, const Target& target, PackedMemory& memory) {
       form = panels;
     else if (has_few_rows(g, node))
       form = kernel::kI8Rows;
-    const Key key = {node.inputs[1], fmt::format("{} {} {} {} {}", node.op, matrices.size(), matrices[0].run_bytes,
-                                                 node.get_int("transB", 0), form ? *form : 0)};
-    IntegerJob& job = jobs[key];
+    const std::string how = fmt::format("{} {} {}", matrices.size(), matrices[0].run_bytes, form ? *form : -1);
+    IntegerJob& job = jobs[content_key(*g.info(node.inputs[1]).constant) + " " + layout_key(node, target, how)];
     job.form = form;
+    job.original = node.inputs[1];
     if (job.nodes.empty()) job.matrices = std::move(matrices);
     job.nodes.push_back(i);
   }
   std::vector<IntegerJob*> list;
-  for (auto& [key, job] : jobs) list.push_back(&job);
+  for (auto& [key, job] : jobs)
+    if (!(job.shared = find_shared_weight(key))) list.push_back(&job);
   share_out(list.size(), threads_for(list.size(), 2),
             [&](size_t i) { list[i]->packed = pack_together(list[i]->matrices, list[i]->form, target.lanes); });
   for (auto& [key, job] : jobs) {
-    const TensorId t = add_packed(g, key.first, job.packed.bytes, memory);
-    for (size_t i : job.nodes) set_packed(g, g.nodes[i], t, static_cast<PackedForm>(job.packed.form));
+    if (!job.shared) job.shared = share_bytes(key, job.packed.bytes, job.packed.form, memory);
+    const TensorId t = add_packed(g, job.original, job.shared->packed);
+    for (size_t i : job.nodes) set_packed(g, g.nodes[i], t, static_cast<PackedForm>(job.shared->form));
   }
   bool depthwise = false;
   for (Node& node : g.nodes)
     if (auto packed = packed_depthwise(g, node)) {
-      set_packed(g, node, add_packed(g, node.inputs[1], *packed, memory), PackedForm::Depthwise);
+      const ConstantPtr zero = node.has_input(3) ? g.info(node.inputs[3]).constant : nullptr;
+      const std::string key =
+          content_key(*g.info(node.inputs[1]).constant) + " " + layout_key(node, target, "depthwise", {zero});
+      auto shared = find_shared_weight(key);
+      if (!shared) shared = share_bytes(key, *packed, 0, memory);
+      set_packed(g, node, add_packed(g, node.inputs[1], shared->packed), PackedForm::Depthwise);
       depthwise = true;
     }
   return depthwise || !jobs.empty();
@@ -424,30 +469,41 @@ void pack_weights(Graph& g, const Target& target) {
         pack_weights(**body, target);
       }
   const bool changed = read_bf16_operands(g, target);
-  PackedMemory memory;
-  std::map<Key, TensorId> done;
-  std::vector<Job> jobs;
+  std::vector<Wish> wishes;
   for (Node& node : g.nodes)
-    for (const Packing& packing : packings_of(g, node)) {
-      TensorId& weight = node.inputs[packing.operand];
-      const ConstantPtr original = g.info(weight).constant;
-      auto [it, fresh] = done.try_emplace(key_of(node, packing), kNoTensor);
-      if (fresh) {
-        std::byte* data = nullptr;
-        const ConstantPtr packed = memory.make(packing.dtype, packing.elements, &data);
-        it->second = g.add_constant(g.fresh_name(g.tensor(weight).name + ".packed"), packed);
-        jobs.push_back({packing, data});
-      }
-      weight = it->second;
-      for (const auto& [attr, value] : packing.attrs) node.attrs[attr] = value;
-      if (node.get_int("quantized", 0))  // scales lie in the panels
-        for (size_t i = 2; i < std::min<size_t>(4, node.inputs.size()); i++) node.inputs[i] = kNoTensor;
-      node.attrs[packing.attr] = packing.panel;
-      node.attrs[packing.attr + "_shape"] = original->dims;
+    for (Packing& packing : packings_of(g, node)) {
+      std::string key = layout_key(g, node, packing);
+      const ConstantPtr original = g.info(node.inputs[packing.operand]).constant;
+      wishes.push_back({&node, std::move(packing), original, std::move(key)});
     }
+  add_contents(wishes);
+  PackedMemory memory;
+  std::map<std::string, TensorId> done;
+  std::vector<Job> jobs;
+  for (const auto& [node, packing, original, key] : wishes) {
+    TensorId& weight = node->inputs[packing.operand];
+    auto [it, fresh] = done.try_emplace(key, kNoTensor);
+    if (fresh) {
+      std::byte* data = nullptr;
+      const auto shared = find_shared_weight(key);
+      it->second =
+          add_packed(g, weight, shared ? shared->packed : memory.make(packing.dtype, packing.elements, &data));
+      if (!shared) jobs.push_back({packing, data, it->second, key});
+    }
+    weight = it->second;
+    for (const auto& [attr, value] : packing.attrs) node->attrs[attr] = value;
+    if (node->get_int("quantized", 0))  // scales lie in the panels
+      for (size_t i = 2; i < std::min<size_t>(4, node->inputs.size()); i++) node->inputs[i] = kNoTensor;
+    node->attrs[packing.attr] = packing.panel;
+    node->attrs[packing.attr + "_shape"] = original->dims;
+  }
   run(jobs);
+  for (const Job& j : jobs) {
+    ConstantPtr& packed = g.tensor(j.packed).info.constant;
+    packed = share_weight(j.key, {packed}).packed;
+  }
   const bool integers = pack_integers(g, target, memory);
-  if (changed || !jobs.empty() || integers) remove_dead(g);
+  if (changed || !wishes.empty() || integers) remove_dead(g);
 }
 
 }  // namespace ingot

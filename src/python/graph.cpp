@@ -103,6 +103,23 @@ const Graph& PyGraph::graph(const char* what) const {
   return *graph_;
 }
 
+const Graph& PyGraph::graph_with_constants(const char* what) const {
+  const Graph& g = graph(what);
+  if (only_session_)
+    throw Error(ErrorKind::Unsupported, fmt::format("{}: only the packed weights were kept, so there is no {}", path_, what),
+                "compile the model once more");
+  return g;
+}
+
+void PyGraph::keep_only_session() {
+  if (library_) return;
+  nb::gil_scoped_release unlocked;
+  session();
+  const std::lock_guard lock(session_mutex_);
+  if (again_ || only_session_.exchange(true)) return;  // with independent dims it would be made anew
+  for (Tensor& t : graph_->tensors) t.info.constant = nullptr;
+}
+
 int PyGraph::threads() {
   if (library_) return session_options_.threads;
   nb::gil_scoped_release unlocked;
@@ -172,7 +189,7 @@ nb::object PyGraph::dump_tensors(const std::vector<std::string>& names, nb::hand
 }
 
 std::unique_ptr<PyGraph> PyGraph::autocast(const std::string& precision) const {
-  const Graph& g = graph("graph to cast");
+  const Graph& g = graph_with_constants("graph to cast");
   auto out = std::make_unique<PyGraph>();
   out->path_ = path_;
   out->options_ = options_;
@@ -191,20 +208,20 @@ std::unique_ptr<PyGraph> PyGraph::autocast(const std::string& precision) const {
 }
 
 void PyGraph::save(const std::string& folder) const {
-  const Graph& g = graph("graph to save");
+  const Graph& g = graph_with_constants("graph to save");
   nb::gil_scoped_release unlocked;
   save_ir(g, folder);
 }
 
 void PyGraph::emit(const std::string& path, const std::string& prefix) const {
-  graph("graph to emit again");
+  graph_with_constants("graph to emit again");
   nb::gil_scoped_release unlocked;
   CompileOptions options = options_;
   options.prefix = prefix;
   emit_library(graph_, path, options);
 }
 
-std::string PyGraph::yaml() const { return to_yaml(graph("graph to print")); }
+std::string PyGraph::yaml() const { return to_yaml(graph_with_constants("graph to print")); }
 
 std::vector<NodeInfo> PyGraph::nodes() const {
   const Graph& g = graph("nodes to list");

@@ -1,5 +1,6 @@
 // What Python calls a Graph: a graph that can be saved, emitted and run, or a loaded model.so that can only be run.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -32,6 +33,8 @@ class PyGraph {
   const std::vector<Port>& outputs() const { return outputs_.ports(); }
   const FusionReport& report() const { return report_; }
   int threads();
+  // Makes the session now and keeps only what it needs: the graph cannot be saved, emitted or cast any more.
+  void keep_only_session();
   void use_cache(const std::string& folder) { options_.cache_dir = folder; }
 
   nb::object inference(nb::handle inputs);
@@ -54,6 +57,7 @@ class PyGraph {
   void read_ports();
   Session& session();
   const Graph& graph(const char* what) const;
+  const Graph& graph_with_constants(const char* what) const;
   // For graphs whose inputs and outputs are tensors of numbers.
   std::vector<OutputBuffer> run_plain(nb::handle given);
 
@@ -68,6 +72,7 @@ class PyGraph {
   bool plain_ = true;         // all inputs and outputs are tensors of numbers
   std::mutex session_mutex_;  // guards the making of session_
   std::unique_ptr<Session> session_;
+  std::atomic<bool> only_session_{false};  // graph_ has no constants
 };
 
 }  // namespace ingot::python

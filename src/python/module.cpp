@@ -169,6 +169,9 @@ NB_MODULE(_ingot, m) {
           "use_cache", [](PyGraph& g, nb::handle folder) { g.use_cache(file_path(folder)); }, "folder"_a,
           nb::sig("def use_cache(self, folder: str | os.PathLike[str]) -> None"),
           "The folder of the disk cache, if not the usual one, from now on.")
+      .def("keep_only_session", &PyGraph::keep_only_session,
+           "Makes the graph ready to run and forgets all else: it cannot be saved, emitted or cast any more. Weights\n"
+           "that were packed, or folded into others, are then held in one form.")
       .def_prop_ro("path", &PyGraph::path, "What the graph was read from.")
       .def_prop_ro("is_library", &PyGraph::is_library, "True for a loaded model.so, which can only be run.")
       .def_prop_ro("inputs", &PyGraph::inputs)

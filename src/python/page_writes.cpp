@@ -17,6 +17,8 @@
 #include <span>
 #include <vector>
 
+#include "python/weight_files.h"
+
 namespace ingot::python {
 namespace {
 
@@ -37,9 +39,9 @@ struct ScanArguments {
 
 unsigned long scan_request() { return _IOWR('f', 16, ScanArguments); }
 
-// Anonymous memory of this process alone, as ranges by address: writes of others, to a file or through another mapping,
-// are not seen in its page table.
-std::vector<Pages> private_memory() {
+}  // namespace
+
+std::vector<Pages> private_memory(const std::set<std::string>& own) {
   std::vector<Pages> out;
   std::FILE* maps = std::fopen("/proc/self/maps", "re");
   if (!maps) return out;
@@ -48,8 +50,11 @@ std::vector<Pages> private_memory() {
     uintptr_t from = 0, to = 0;
     unsigned long inode = 0;
     std::array<char, 5> access{};
-    if (std::sscanf(line.data(), "%lx-%lx %4s %*x %*s %lu", &from, &to, access.data(), &inode) != 4) continue;
-    if (access[3] != 'p' || inode != 0) continue;
+    std::array<char, 16> device{};
+    if (std::sscanf(line.data(), "%lx-%lx %4s %*x %15s %lu", &from, &to, access.data(), device.data(), &inode) != 5)
+      continue;
+    if (access[1] != 'w' || access[3] != 'p') continue;
+    if (inode != 0 && !own.contains(std::string(device.data()) + " " + std::to_string(inode))) continue;
     if (!out.empty() && out.back().end == from)
       out.back().end = to;
     else
@@ -59,7 +64,9 @@ std::vector<Pages> private_memory() {
   return out;
 }
 
-}  // namespace
+bool lies_in(const std::vector<Pages>& memory, const Pages& pages) {
+  return std::ranges::any_of(memory, [&](const Pages& p) { return p.begin <= pages.begin && pages.end <= p.end; });
+}
 
 // The kernel keeps one bit for each page, and several ranges may want to know: whoever finds and clears bits counts for
 // all ranges that have the page.
@@ -85,10 +92,7 @@ class PageTracker {
   std::shared_ptr<PageRange> track(uintptr_t begin, uintptr_t end) {
     auto range = std::make_shared<PageRange>(*this, begin, end);  // before the lock, which its destructor takes
     const std::lock_guard lock(mutex_);
-    uffdio_register registration{};
-    registration.range = {.start = begin, .len = end - begin};
-    registration.mode = UFFDIO_REGISTER_MODE_WP;
-    if (ioctl(faults_, UFFDIO_REGISTER, &registration) != 0) return nullptr;
+    if (!this->begin(*range)) return nullptr;
     ranges_.push_back(range.get());
     return collect(*range) ? range : nullptr;
   }
@@ -100,12 +104,26 @@ class PageTracker {
     return range.writes_;
   }
 
+  bool replace(const Pages& pages, const std::function<void()>& copy, const std::function<void()>& put) {
+    const PageRange range(*this, pages.begin, pages.end, /*tracked=*/false);
+    const std::lock_guard lock(mutex_);
+    if (!begin(range) || !collect(range)) return false;
+    copy();
+    const std::optional<bool> written = is_written(range);
+    const bool done = written && !*written;
+    if (done) {
+      put();  // pages that are mapped anew are not protected
+      // One that was written before it was protected is the file's no more.
+      if (!begin(range) || !protect(range) || has_own_pages(pages)) count(pages.begin, pages.end);
+    }
+    if (!is_tracked(range)) end(range);
+    return done;
+  }
+
   void forget(const PageRange& range) {
     const std::lock_guard lock(mutex_);
     std::erase(ranges_, &range);
-    if (std::ranges::any_of(ranges_, [&](const PageRange* r) { return meet(*r, range.begin_, range.end_); })) return;
-    uffdio_range pages{.start = range.begin_, .len = range.end_ - range.begin_};
-    ioctl(faults_, UFFDIO_UNREGISTER, &pages);
+    if (!is_tracked(range)) end(range);
   }
 
  private:
@@ -130,6 +148,27 @@ class PageTracker {
 
   static bool meet(const PageRange& r, uintptr_t begin, uintptr_t end) { return r.begin_ < end && begin < r.end_; }
 
+  bool is_tracked(const PageRange& range) const {
+    return std::ranges::any_of(ranges_, [&](const PageRange* r) { return meet(*r, range.begin_, range.end_); });
+  }
+
+  bool begin(const PageRange& range) const {
+    uffdio_register registration{};
+    registration.range = {.start = range.begin_, .len = range.end_ - range.begin_};
+    registration.mode = UFFDIO_REGISTER_MODE_WP;
+    return ioctl(faults_, UFFDIO_REGISTER, &registration) == 0;
+  }
+
+  void end(const PageRange& range) const {
+    uffdio_range pages{.start = range.begin_, .len = range.end_ - range.begin_};
+    ioctl(faults_, UFFDIO_UNREGISTER, &pages);
+  }
+
+  void count(uintptr_t begin, uintptr_t end) const {
+    for (PageRange* r : ranges_)
+      if (meet(*r, begin, end)) r->writes_++;
+  }
+
   // Nothing if the kernel does not know.
   std::optional<bool> is_written(const PageRange& range) const {
     PageRegion found{};
@@ -141,16 +180,19 @@ class PageTracker {
 
   // Finds written pages and protects them again, and counts that for all ranges. False if it cannot be done.
   bool collect(const PageRange& range) {
-    std::array<PageRegion, 64> found{};
+    return protect(range, [this](uintptr_t begin, uintptr_t end) { count(begin, end); });
+  }
+
+  bool protect(const PageRange& range, const std::function<void(uintptr_t, uintptr_t)>& found = nullptr) const {
+    std::array<PageRegion, 64> regions{};
     uint64_t at = range.begin_;
     while (at < range.end_) {
-      ScanArguments scan = arguments(at, range.end_, kProtectMatching | kOnlyAsync, found);
+      ScanArguments scan = arguments(at, range.end_, kProtectMatching | kOnlyAsync, regions);
       const int count = ioctl(pagemap_, scan_request(), &scan);
       if (count < 0 && errno == EINTR) continue;
       if (count < 0 || (count == 0 && scan.walk_end < range.end_)) return false;
-      for (int i = 0; i < count; i++)
-        for (PageRange* r : ranges_)
-          if (meet(*r, found[static_cast<size_t>(i)].start, found[static_cast<size_t>(i)].end)) r->writes_++;
+      for (int i = 0; i < count && found; i++)
+        found(regions[static_cast<size_t>(i)].start, regions[static_cast<size_t>(i)].end);
       at = scan.walk_end;
     }
     return true;
@@ -174,7 +216,7 @@ class PageTracker {
 };
 
 PageRange::~PageRange() {
-  if (PageTracker::is_current(tracker_)) tracker_.forget(*this);
+  if (tracked_ && PageTracker::is_current(tracker_)) tracker_.forget(*this);
 }
 
 uint64_t PageRange::writes() {
@@ -186,13 +228,41 @@ std::vector<std::shared_ptr<PageRange>> track_pages(const std::vector<Pages>& wa
   std::vector<std::shared_ptr<PageRange>> out(wanted.size());
   PageTracker* tracker = wanted.empty() ? nullptr : PageTracker::get();
   if (!tracker) return out;
-  const std::vector<Pages> own = private_memory();
-  for (size_t i = 0; i < wanted.size(); i++) {
-    const Pages& w = wanted[i];
-    if (std::ranges::any_of(own, [&](const Pages& p) { return p.begin <= w.begin && w.end <= p.end; }))
-      out[i] = tracker->track(w.begin, w.end);
-  }
+  const std::vector<Pages> own = private_memory(weight_files());
+  for (size_t i = 0; i < wanted.size(); i++)
+    if (lies_in(own, wanted[i])) out[i] = tracker->track(wanted[i].begin, wanted[i].end);
   return out;
+}
+
+bool tracks_pages() { return PageTracker::get() != nullptr; }
+
+bool replace_pages(const Pages& pages, const std::function<void()>& copy, const std::function<void()>& replace) {
+  if (PageTracker* tracker = PageTracker::get()) return tracker->replace(pages, copy, replace);
+  copy();
+  replace();
+  return true;
+}
+
+bool has_own_pages(const Pages& pages) {
+  constexpr uint64_t kPresent = 1ULL << 63, kOfFile = 1ULL << 61;
+  const auto size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  bool found = file < 0;  // nobody knows
+  std::array<uint64_t, 4096> entries{};
+  for (uintptr_t page = pages.begin / size, end = pages.end / size; page < end && !found;) {
+    const size_t wanted = std::min<size_t>(end - page, entries.size());
+    const ssize_t got = pread(file, entries.data(), wanted * sizeof(uint64_t), static_cast<off_t>(page * sizeof(uint64_t)));
+    if (got < static_cast<ssize_t>(sizeof(uint64_t))) {
+      found = true;
+      break;
+    }
+    const size_t count = static_cast<size_t>(got) / sizeof(uint64_t);
+    found = std::any_of(entries.begin(), entries.begin() + static_cast<std::ptrdiff_t>(count),
+                        [](uint64_t e) { return (e & kPresent) != 0 && (e & kOfFile) == 0; });
+    page += count;
+  }
+  if (file >= 0) close(file);
+  return found;
 }
 
 }  // namespace ingot::python

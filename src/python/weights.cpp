@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "python/memory_watch.h"
+#include "python/weight_files.h"
 
 namespace ingot::python {
 namespace nb = nanobind;
@@ -197,6 +198,17 @@ class ObjectWatch {
   Pairs cells_, copies_;
 };
 
+std::pair<size_t, std::string> move_weights_to_file(const nb::list& tensors, const std::string& folder, bool watched) {
+  std::vector<std::span<const std::byte>> regions;
+  for (nb::handle t : tensors) {
+    TensorAccess::get().check(t.ptr());
+    regions.push_back(memory_of(t.ptr()));
+  }
+  nb::gil_scoped_release unlocked;
+  const MovedWeights moved = move_to_file(regions, folder, watched);
+  return {moved.bytes, moved.problem};
+}
+
 std::vector<std::string> content_hashes(const nb::list& tensors) {
   const TensorAccess& access = TensorAccess::get();
   std::vector<std::span<const std::byte>> contents;
@@ -237,6 +249,10 @@ void add_weights(nb::module_& m) {
                "cells: collections.abc.Sequence[typing.Any], "
                "copies: collections.abc.Sequence[tuple[typing.Any, typing.Any]]) -> None"))
       .def("same", &ObjectWatch::same);
+  m.def("move_weights_to_file", &move_weights_to_file, "tensors"_a, "folder"_a, "watched"_a,
+        nb::sig("def move_weights_to_file(tensors: list[typing.Any], folder: str, watched: bool) -> tuple[int, str]"),
+        "Has the memory of large tensors mapped from a file in the folder that has no name: they are read from there when\n"
+        "somebody reads them. Returns the bytes that are in such files now, and why there are not more.");
   m.def("content_hashes", &content_hashes, "tensors"_a,
         nb::sig("def content_hashes(tensors: list[typing.Any]) -> list[str]"),
         "A hash of all bytes of each tensor; they have to be contiguous.");

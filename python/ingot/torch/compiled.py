@@ -10,14 +10,15 @@ from __future__ import annotations
 import operator
 import threading
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ingot._ingot import WeightWatch
 from ingot.torch.partition import NOTHING, Partition, is_size, partition, shared_results
-from ingot.torch.report import Fallback, GraphReport, publish, whole_fallback
-from ingot.torch.sessions import Session, session_for
+from ingot.torch.report import Fallback, FallbackWarning, GraphReport, publish, whole_fallback
+from ingot.torch.sessions import Session, move_to_disk, session_for
 from ingot.torch.translate import unsupported
 from ingot.torch.verify import check_against_eager
 
@@ -84,6 +85,7 @@ class CompiledGraph:
         self._useless = 0
         self._bound_at = self._bound_for = 0.0
         self._checks = options.verify
+        self._told = False  # why weights stay in memory
 
     def __call__(self, args: list[Any]) -> Any:
         binding = self._current
@@ -166,7 +168,22 @@ class CompiledGraph:
         binding.alive = [args[i].detach() for i in self.weights]
         binding.borrowed = [s for s in binding.sessions.values() if not s.lies_in([*binding.alive, *held])]
         self._count_weights(binding)
+        if self.options.weights == "packed":
+            self._move_to_disk(args)
         return binding
+
+    def _move_to_disk(self, args: list[Any]) -> None:
+        """What only sessions read, and mostly in a packed copy, need not be in memory."""
+        only_sessions = [
+            args[i].detach()
+            for i in self.weights
+            if not any(user in self.partition.eager or user.op == "output" for user in self.placeholders[i].users)
+        ]
+        moved, problem = move_to_disk(only_sessions, self.options)
+        self.report.disk_bytes, self.report.kept_in_memory = moved, problem
+        if problem and not self._told:
+            self._told = True
+            warnings.warn(f"ingot: weights='packed': weights stay in memory: {problem}", FallbackWarning, stacklevel=2)
 
     def _session(
         self, block: Block, constants: Mapping[str, torch.Tensor], shapes: Mapping[str, Sequence[int]] | None
@@ -206,13 +223,12 @@ class CompiledGraph:
             return None
         if block.orders or any(node.op != "placeholder" for node in block.inputs):
             return None
-        found = session.translation
-        if any(i.symbolic for i in found.inputs) or any(o.symbolic for o in found.outputs):
+        if any(i.symbolic for i in session.inputs) or any(o.symbolic for o in session.outputs):
             return None
-        if [o.index for o in found.outputs] != list(range(len(session.graph.outputs))):
+        if [o.index for o in session.outputs] != list(range(len(session.graph.outputs))):
             return None
         place = {node: i for i, node in enumerate(self.placeholders)}
-        positions = [place[block.inputs[i.position]] for i in found.inputs]
+        positions = [place[block.inputs[i.position]] for i in session.inputs]
         run, tensor = session.graph.run, torch.Tensor
         if len(positions) < 2:
             return lambda args: run([args[p] for p in positions], tensor)

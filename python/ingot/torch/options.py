@@ -45,6 +45,7 @@ class Options:
     cache_size: int = 3
     cache_dir: str = ""
     weight_check: str = "contents"
+    weights: str = "both"
     dynamic: bool | None = None
     precision: str = "fp32"
     strict: bool = False
@@ -153,6 +154,7 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "cache_size": count,
     "cache_dir": text,
     "weight_check": one_of("contents", "version"),
+    "weights": one_of("both", "packed"),
     "dynamic": maybe_flag,
     "precision": precision,
     "strict": flag,

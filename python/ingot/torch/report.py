@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ingot.errors import UnsupportedError, first_line
-from ingot.torch.sessions import WeightMemory
+from ingot.torch.sessions import weight_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ingot.torch.sessions import Session
+    from ingot.torch.sessions import Session, WeightMemory
 
 
 class FallbackWarning(UserWarning):
@@ -46,23 +46,27 @@ class GraphReport:
     weights: int = 0  # tensors that are constants of the sessions
     weight_bytes: int = 0
     copied_bytes: int = 0  # of these, what had to be copied before it could be used
+    disk_bytes: int = 0  # of these, what lives in a file instead of in memory (weights="packed")
+    kept_in_memory: str = ""  # why not more does
     sessions: list[Session] = field(default_factory=list, repr=False, compare=False)  # those used last
 
     @property
     def weight_memory(self) -> WeightMemory:
         """What of the weights is used in place, and what was packed."""
-        return sum((s.weight_memory() for s in self.sessions), WeightMemory())
+        return weight_memory(self.sessions)
 
     def __str__(self) -> str:
         compiled, eager = sum(self.operators.values()), len(self.fallbacks)
         shapes = "dynamic" if self.dynamic else "fixed"
         lines = [f"{self.kind}: {compiled} nodes in {self.blocks} blocks, {eager} in eager, {shapes} shapes"]
         if self.weights:
-            sizes = (self.weight_bytes, self.weight_memory.in_place, self.weight_memory.packed, self.copied_bytes)
-            total, in_place, packed, copied = (f"{n / 1e6:.3g} MB" for n in sizes)
-            lines.append(
-                f"  {self.weights} weights, {total}: {in_place} used in place, {packed} packed, {copied} copied"
-            )
+            memory = self.weight_memory
+            sizes = (self.weight_bytes, self.disk_bytes, memory.in_place, self.copied_bytes, memory.packed, memory.shared)
+            total, on_disk, in_place, copied, packed, shared = (f"{n / 1e6:.3g} MB" for n in sizes)
+            lines.append(f"  {self.weights} weights, {total}, of which {on_disk} on disk: {in_place} used in place, {copied} copied")
+            lines.append(f"  packed   {packed}, of which {shared} shared with other sessions")
+            if self.kept_in_memory:
+                lines.append(f"  weights stay in memory: {self.kept_in_memory}")
         lines += [f"  eager    {f}" for f in self.fallbacks]
         lines += [f"  ingot    {operator} x{n}" for operator, n in self.operators.most_common()]
         return "\n".join(lines)

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+import bisect
+import sys
+import tempfile
 import threading
-from collections import OrderedDict
+import weakref
+from collections import Counter, OrderedDict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ingot
-from ingot._ingot import WeightWatch
+from ingot._ingot import Cache, WeightWatch, move_weights_to_file
 from ingot.torch.elsewhere import compile_elsewhere
 from ingot.torch.keys import session_key
 from ingot.torch.options import PRECISIONS
 from ingot.torch.translate import translate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import torch
 
     from ingot.torch.options import Options
-    from ingot.torch.translate import Translation
+    from ingot.torch.translate import Input, Output
 
 
-@dataclass
+@dataclass(eq=False)
 class Session:
     """A compiled block."""
 
     key: str
     graph: ingot.Graph
     call: Callable[..., list[Any]]  # all placeholders of the block's graph in, its outputs out
-    translation: Translation
+    inputs: list[Input]
+    outputs: list[Output]
+    names: dict[str, str]  # of FX nodes -> of tensors of the graph
+    library_bytes: int = 0  # of the constants that a library holds
     given: list[tuple[int, int]] = field(default_factory=list)  # where its weights begin and end in memory
     watch: WeightWatch | None = None  # of its weights, which kernels may read in place; a library has its own
 
@@ -46,11 +53,18 @@ class Session:
 
     def weight_memory(self) -> WeightMemory:
         """How the session keeps its weights. It is made now if it never ran."""
+        return weight_memory([self])
+
+    def constants(self) -> dict[int, tuple[int, bool]]:
+        """Address of each constant that kernels read: its bytes, and whether it is a weight in place."""
         if self.graph.is_library:
-            return WeightMemory(0, self.translation.builder.constant_bytes)
-        memory = self.graph.constant_memory()
-        here = sum(n for at, n in memory if n and any(begin <= at < end for begin, end in self.given))
-        return WeightMemory(here, sum(n for _, n in memory) - here)
+            return {id(self): (self.library_bytes, False)}
+        starts = sorted(self.given)
+        found = {}
+        for at, size in self.graph.constant_memory():
+            i = bisect.bisect_right(starts, (at, sys.maxsize)) - 1
+            found[at] = (size, size > 0 and i >= 0 and at < starts[i][1])
+        return found
 
 
 @dataclass
@@ -59,9 +73,24 @@ class WeightMemory:
 
     in_place: int = 0  # in the memory of the module's own parameters and buffers
     packed: int = 0  # copies in the order of the kernels, and what was computed from weights
+    shared: int = 0  # of the packed ones, what other sessions read, too
 
-    def __add__(self, other: WeightMemory) -> WeightMemory:
-        return WeightMemory(self.in_place + other.in_place, self.packed + other.packed)
+
+def weight_memory(sessions: Iterable[Session]) -> WeightMemory:
+    """The constants of all these sessions, each counted once."""
+    sessions = list({id(s): s for s in sessions}.values())
+    readers: Counter[int] = Counter()
+    for session in list(living):
+        readers.update(session.constants().keys())
+    found = {at: about for s in sessions for at, about in s.constants().items()}
+    return WeightMemory(
+        sum(size for size, here in found.values() if here),
+        sum(size for size, here in found.values() if not here),
+        sum(size for at, (size, here) in found.items() if not here and readers[at] > 1),
+    )
+
+
+living: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 @dataclass
@@ -103,7 +132,7 @@ class SessionCache:
         with self._lock:
             info = CacheInfo(self.hits, self.misses, list(reversed(self._sessions)))
             sessions = list(self._sessions.values())
-        info.weights = sum((s.weight_memory() for s in sessions), WeightMemory())
+        info.weights = weight_memory(sessions)
         return info
 
     def clear(self) -> None:
@@ -122,6 +151,14 @@ def cache_info() -> CacheInfo:
 def clear_cache() -> None:
     """Forgets the sessions kept in memory; those in use stay alive. The disk cache is `ingot cache`'s."""
     memory.clear()
+
+
+def move_to_disk(tensors: list[torch.Tensor], options: Options) -> tuple[int, str]:
+    """Has the memory of these tensors mapped from a file: read from there by whoever reads them. Returns the bytes that
+    are on disk now, and why there are not more."""
+    folder = Cache(options.cache_dir).folder or tempfile.gettempdir()
+    moved, problem = move_weights_to_file(tensors, folder, options.weight_check == "contents")
+    return moved, problem and f"{problem}; cache_dir names the folder"
 
 
 def session_for(
@@ -172,5 +209,18 @@ def make_session(
             model = model.autocast(PRECISIONS[options.precision])
         if options.cache_dir:
             model.use_cache(options.cache_dir)
+        model.keep_only_session()
     given = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.is_contiguous()]
-    return Session(key, model, translation.bind(model), translation, given, watch)
+    session = Session(
+        key,
+        model,
+        translation.bind(model),
+        translation.inputs,
+        translation.outputs,
+        translation.names,
+        translation.builder.constant_bytes,
+        given,
+        watch,
+    )
+    living.add(session)
+    return session

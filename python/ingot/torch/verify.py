@@ -79,8 +79,8 @@ def first_difference(compiled: CompiledGraph, binding: Binding, values: dict[str
         if session is None or session.graph.is_library:
             continue
         made = {name for node in session.graph.nodes for name in node.outputs}
-        names = {fx: name for fx, name in session.translation.names.items() if name in made and fx in values}
-        inputs = [values[block.inputs[i.position].name] for i in session.translation.inputs]
+        names = {fx: name for fx, name in session.names.items() if name in made and fx in values}
+        inputs = [values[block.inputs[i.position].name] for i in session.inputs]
         inputs = [torch.tensor([v]) if isinstance(v, int) else v.detach().contiguous() for v in inputs]
         shown = session.graph.dump_tensors(list(names.values()), inputs)
         for fx, name in names.items():
