@@ -47,11 +47,10 @@ def resident(tensor: torch.Tensor) -> int:
     with Path("/proc/self/pagemap").open("rb", buffering=0) as file:
         file.seek(first * 8)
         entries = struct.unpack(f"{last - first}Q", file.read((last - first) * 8))
-    return PAGE * sum(entry >> 63 for entry in entries)
+    return PAGE * sum(int(entry) >> 63 for entry in entries)
 
 
-
-class Net(nn.Module):
+class Net(nn.Module):  # type: ignore[misc]
     """A table that is also the last matrix, a matrix, and an attention whose three matrices become one."""
 
     def __init__(self) -> None:
@@ -280,7 +279,10 @@ def test_weights_that_eager_reads_stay(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="no file system in memory")
 def test_a_folder_in_memory_is_refused() -> None:
     model, ids = net()
-    with pytest.warns(ingot.torch.FallbackWarning, match="weights stay in memory: .*is in memory, too"), torch.no_grad():
+    with (
+        pytest.warns(ingot.torch.FallbackWarning, match="weights stay in memory: .*is in memory, too"),
+        torch.no_grad(),
+    ):
         import tempfile
 
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:

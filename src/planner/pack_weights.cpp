@@ -255,7 +255,8 @@ std::string layout_key(const Node& node, const Target& target, const std::string
   std::string key = fmt::format("{} {} {}", target.name, node.op, how);
   for (const char* attr : {"group", "transB", "b_axis", "b_block", "winograd"})
     key += fmt::format(" {}", node.get_int(attr, -1));
-  for (const char* attr : {"strides", "dilations", "pads"}) key += fmt::format(" {}", fmt::join(node.get_ints(attr), ","));
+  for (const char* attr : {"strides", "dilations", "pads"})
+    key += fmt::format(" {}", fmt::join(node.get_ints(attr), ","));
   for (const ConstantPtr& c : others) key += c ? " with " + content_key(*c) : " with none";
   return key;
 }
@@ -486,8 +487,7 @@ void pack_weights(Graph& g, const Target& target) {
     if (fresh) {
       std::byte* data = nullptr;
       const auto shared = find_shared_weight(key);
-      it->second =
-          add_packed(g, weight, shared ? shared->packed : memory.make(packing.dtype, packing.elements, &data));
+      it->second = add_packed(g, weight, shared ? shared->packed : memory.make(packing.dtype, packing.elements, &data));
       if (!shared) jobs.push_back({packing, data, it->second, key});
     }
     weight = it->second;

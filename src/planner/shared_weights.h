@@ -18,7 +18,8 @@ struct SharedWeight {
 std::string content_key(const Constant&);
 
 std::optional<SharedWeight> find_shared_weight(const std::string& key);
-// Makes a packed weight, filled already, known under its key. Returns it, or the one that another thread made meanwhile.
+// Makes a packed weight, filled already, known under its key. Returns it, or the one that another thread made
+// meanwhile.
 SharedWeight share_weight(const std::string& key, const SharedWeight&);
 
 }  // namespace ingot

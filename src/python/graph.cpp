@@ -106,7 +106,8 @@ const Graph& PyGraph::graph(const char* what) const {
 const Graph& PyGraph::graph_with_constants(const char* what) const {
   const Graph& g = graph(what);
   if (only_session_)
-    throw Error(ErrorKind::Unsupported, fmt::format("{}: only the packed weights were kept, so there is no {}", path_, what),
+    throw Error(ErrorKind::Unsupported,
+                fmt::format("{}: only the packed weights were kept, so there is no {}", path_, what),
                 "compile the model once more");
   return g;
 }

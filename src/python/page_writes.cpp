@@ -251,7 +251,8 @@ bool has_own_pages(const Pages& pages) {
   std::array<uint64_t, 4096> entries{};
   for (uintptr_t page = pages.begin / size, end = pages.end / size; page < end && !found;) {
     const size_t wanted = std::min<size_t>(end - page, entries.size());
-    const ssize_t got = pread(file, entries.data(), wanted * sizeof(uint64_t), static_cast<off_t>(page * sizeof(uint64_t)));
+    const ssize_t got =
+        pread(file, entries.data(), wanted * sizeof(uint64_t), static_cast<off_t>(page * sizeof(uint64_t)));
     if (got < static_cast<ssize_t>(sizeof(uint64_t))) {
       found = true;
       break;

@@ -37,8 +37,8 @@ struct Pages {
   uintptr_t begin = 0, end = 0;
 };
 
-// Memory of this process alone that it may write to, by address: neither shared nor a file's, unless the file is `own`, as
-// /proc/self/maps has it ("fe:00 1234").
+// Memory of this process alone that it may write to, by address: neither shared nor a file's, unless the file is `own`,
+// as /proc/self/maps has it ("fe:00 1234").
 std::vector<Pages> private_memory(const std::set<std::string>& own);
 bool lies_in(const std::vector<Pages>& memory, const Pages&);
 

@@ -26,7 +26,8 @@ constexpr size_t kLeastMoved = 256 << 10;
 
 class FileWithoutName {
  public:
-  explicit FileWithoutName(const std::string& folder) : fd_(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) {
+  explicit FileWithoutName(const std::string& folder)
+      : fd_(open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) {
     if (fd_ < 0) {  // a file system without such files
       std::string path = folder + "/weights-XXXXXX";
       fd_ = mkostemp(path.data(), O_CLOEXEC);

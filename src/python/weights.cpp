@@ -251,7 +251,8 @@ void add_weights(nb::module_& m) {
       .def("same", &ObjectWatch::same);
   m.def("move_weights_to_file", &move_weights_to_file, "tensors"_a, "folder"_a, "watched"_a,
         nb::sig("def move_weights_to_file(tensors: list[typing.Any], folder: str, watched: bool) -> tuple[int, str]"),
-        "Has the memory of large tensors mapped from a file in the folder that has no name: they are read from there when\n"
+        "Has the memory of large tensors mapped from a file in the folder that has no name: they are read from there "
+        "when\n"
         "somebody reads them. Returns the bytes that are in such files now, and why there are not more.");
   m.def("content_hashes", &content_hashes, "tensors"_a,
         nb::sig("def content_hashes(tensors: list[typing.Any]) -> list[str]"),

@@ -61,9 +61,17 @@ class GraphReport:
         lines = [f"{self.kind}: {compiled} nodes in {self.blocks} blocks, {eager} in eager, {shapes} shapes"]
         if self.weights:
             memory = self.weight_memory
-            sizes = (self.weight_bytes, self.disk_bytes, memory.in_place, self.copied_bytes, memory.packed, memory.shared)
+            sizes = (
+                self.weight_bytes,
+                self.disk_bytes,
+                memory.in_place,
+                self.copied_bytes,
+                memory.packed,
+                memory.shared,
+            )
             total, on_disk, in_place, copied, packed, shared = (f"{n / 1e6:.3g} MB" for n in sizes)
-            lines.append(f"  {self.weights} weights, {total}, of which {on_disk} on disk: {in_place} used in place, {copied} copied")
+            originals = f"{self.weights} weights, {total}, of which {on_disk} on disk"
+            lines.append(f"  {originals}: {in_place} used in place, {copied} copied")
             lines.append(f"  packed   {packed}, of which {shared} shared with other sessions")
             if self.kept_in_memory:
                 lines.append(f"  weights stay in memory: {self.kept_in_memory}")
