@@ -106,14 +106,14 @@ faults: build ## every call of the system fails once, and 1,000 kills; ARGS="--m
 soak: build ## two hours of new shapes, loads, threads and forks: nothing grows; ARGS="--minutes 5", --write
 	@$(HARNESS) soak.run $(ARGS)
 
-asan: setup ## the compiler's C++ tests under the address and undefined behaviour sanitizers
+asan: build ## the compiler's C++ tests under the address and undefined behaviour sanitizers
 	@scripts/sanitize.sh $(BUILD) address,undefined $(ARGS)
 
-tsan: setup ## the same under the thread sanitizer; ARGS="--gtest_filter=Session*"
+tsan: build ## the same under the thread sanitizer; ARGS="--gtest_filter=Session*"
 	@scripts/sanitize.sh $(BUILD) thread $(ARGS)
 
-fuzz: build ## hostile models and IR under sanitizers; SECONDS_EACH=600 for longer
-	@scripts/fuzz.sh $(BUILD) $(SECONDS_EACH)
+fuzz: build ## hostile files, calls and options under sanitizers, guided by coverage; SECONDS_EACH=600 for longer, ARGS=--write
+	@scripts/fuzz.sh $(BUILD) $(or $(SECONDS_EACH),120) $(ARGS)
 
 container-test: build ## the compiler in a real container (podman and runc from Debian)
 	@scripts/container_test.sh $(BUILD)

@@ -30,11 +30,11 @@ function(embed_builds function)
   set(content "${content}std::array<std::string_view, kBuilds> ${function}() { return {${files}}; }\n" PARENT_SCOPE)
 endfunction()
 embed_builds(kernel_bitcode ${INGOT_KERNEL_BITCODE})
-embed_builds(native_kernels ${INGOT_KERNEL_OBJECTS})
-embed_builds(absent_kernels ${INGOT_ABSENT_OBJECTS})
+embed_builds(native_kernels ${INGOT_SHIPPED_KERNELS})
+embed_builds(absent_kernels ${INGOT_ABSENT_KERNELS})
 string(APPEND content "}\n")
 file(CONFIGURE OUTPUT ${embedded} CONTENT "${content}" @ONLY)
-set_source_files_properties(${embedded} PROPERTIES OBJECT_DEPENDS "${INGOT_KERNEL_BITCODE};${INGOT_KERNEL_OBJECTS};${INGOT_ABSENT_OBJECTS};${INGOT_RUNTIME_OBJECT}"
+set_source_files_properties(${embedded} PROPERTIES OBJECT_DEPENDS "${INGOT_KERNEL_BITCODE};${INGOT_SHIPPED_KERNELS};${INGOT_ABSENT_KERNELS};${INGOT_RUNTIME_OBJECT}"
   COMPILE_OPTIONS "-Wno-c23-extensions")
 
 # ccache does not see what #embed reads.

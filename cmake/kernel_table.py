@@ -1,13 +1,17 @@
-"""From each build's kernel objects, one native object in which only the ingot_* functions are global, with the
-build's name as a suffix, and one in which they are all null, for a library that leaves the build out; and a table in
-C++: for each of them a `Kernel` that names its builds."""
+"""kernel_table.py LLVM_BIN OUT BUILD=FOLDER...
+
+From each build's kernel objects, one native object in which only the ingot_* functions are global, with the build's
+name as a suffix, and one in which they are all null, for a library that leaves the build out; and a table in C++: for
+each of them a `Kernel` that names its builds."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-llvm_bin, out, *builds = sys.argv[1:]
+llvm_bin, out, *named = sys.argv[1:]
 folder = Path(out)
+objects = {build: Path(where) for build, where in (each.split("=") for each in named)}
+builds = list(objects)
 
 
 def run(tool: str, *arguments: object) -> str:
@@ -20,7 +24,7 @@ sources = sorted(s.stem for s in (Path(__file__).parent.parent / "src" / "kernel
 kernels: list[str] = []
 for build in builds:
     joined, native = folder / f"joined_{build}.o", folder / f"native_{build}.o"
-    run("ld.lld", "-r", *(folder / build / f"{source}.o" for source in sources), "-o", joined)
+    run("ld.lld", "-r", *(objects[build] / f"{source}.o" for source in sources), "-o", joined)
     symbols = run("llvm-nm", "--defined-only", "--extern-only", "--format=posix", joined).splitlines()
     found = sorted(line.split()[0] for line in symbols if line.startswith("ingot_") and line.split()[1] in "TW")
     if kernels and found != kernels:

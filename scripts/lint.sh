@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lint.sh [--quick] BUILD: the order of includes, formatting of all sources, ruff and mypy; unless --quick also clang-tidy
+# lint.sh [--quick] BUILD: the order of includes, the figures of docs/guarantees.md, formatting of all sources, ruff and mypy; unless --quick also clang-tidy
 # on the C++ files changed since main (or all: INGOT_LINT_ALL=1). Says everything that is wrong, then fails.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,6 +10,7 @@ llvm=/usr/lib/llvm-22/bin
 failed=0
 
 python scripts/include_check.py || failed=1
+python tests/figures.py --check || failed=1
 
 mapfile -t sources < <(git ls-files '*.cpp' '*.h' '*.c')
 "$llvm/clang-format" --dry-run -Werror "${sources[@]}" </dev/null || failed=1

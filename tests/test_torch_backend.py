@@ -92,6 +92,8 @@ def test_mlp_and_options_none() -> None:
         ({"cache_size": True}, "a number from 0 on"),
         ({"precision": "fp8"}, "one of fp32, bf16, int8-dynamic"),
         ({"compile_options": "-O7"}, "from 0 to 3"),
+        ({"compile_options": "-O\u00b2"}, "from 0 to 3"),
+        ({"compile_options": f"--threads {'1' * 5000}"}, "from 0 to 4096"),
         ({"compile_options": "--treads 2"}, "did you mean '--threads'"),
         ({"compile_options": "--march"}, "no value"),
         ({"strict": 1}, "True or False"),

@@ -86,9 +86,11 @@ Value owned(const Value& v) {
 
 constexpr std::string_view kSeal = "ingot-library";
 
-// Io unless the file is as long as its headers say and, where emit_library sealed it, has the bytes it had then. A
-// library that is cut off would be mapped all the same, and the first touch of what is missing a SIGBUS.
-void check_whole(const std::string& path) {
+}  // namespace
+
+std::string library_seal(int64_t size, const std::string& hash) { return fmt::format("{} {} {}\n", kSeal, size, hash); }
+
+void check_library(const std::string& path) {
   InputFile file(path);
   std::vector<std::byte> piece(size_t{1} << 20);
   size_t got = file.read(piece);
@@ -109,10 +111,6 @@ void check_whole(const std::string& path) {
   if (after.starts_with(kSeal) && !after.starts_with(library_seal(static_cast<int64_t>(end), hash.hex())))
     throw Error(ErrorKind::Io, fmt::format("{}: is damaged: its checksum differs", path), "copy or compile it again");
 }
-
-}  // namespace
-
-std::string library_seal(int64_t size, const std::string& hash) { return fmt::format("{} {} {}\n", kSeal, size, hash); }
 
 std::vector<Port> input_ports(const Graph& graph) { return ports_of(graph, graph.inputs); }
 std::vector<Port> output_ports(const Graph& graph) { return ports_of(graph, graph.outputs); }
@@ -142,7 +140,7 @@ LibraryModel::LibraryModel(const std::string& path, int threads) {
   // An absolute path: dlopen looks for a bare name in the system's folders instead of here.
   const std::string absolute = std::filesystem::absolute(path).string();
   if (!std::filesystem::exists(absolute)) throw Error(ErrorKind::Io, fmt::format("{}: no such file", path));
-  check_whole(absolute);
+  check_library(absolute);
   handle_ = open_library(absolute);
   if (!handle_) {
     const char* why = dlerror();

@@ -29,6 +29,9 @@ bool is_library_file(const std::string& path);
 
 // What emit_library appends to a library of `size` bytes, so that damage is found before code of it runs.
 std::string library_seal(int64_t size, const std::string& hash);
+// Io unless the file is as long as its headers say and, where emit_library sealed it, has the bytes it had then. A
+// library that is cut off would be mapped all the same, and the first touch of what is missing a SIGBUS.
+void check_library(const std::string& path);
 
 // dlopen that always looks at the file: the C library otherwise answers with what it once loaded from the same name,
 // even if another file has that name by now. nullptr on failure, as dlopen.

@@ -41,6 +41,8 @@ Value from_c(const ingot_tensor& t, const std::string& what) {
   const int64_t elements = checked_elements(t, what);
   if (t.kind == INGOT_SEQUENCE) {
     if (t.rank != 1 || (!t.data && elements > 0)) invalid_input("{} is a sequence, whose rank must be 1", what);
+    if (static_cast<size_t>(elements) > t.bytes / sizeof(ingot_tensor))
+      invalid_input("{} is a sequence of {} tensors, has {} bytes", what, elements, t.bytes);
     std::vector<Value> items;
     for (int64_t i = 0; i < elements; i++) items.push_back(from_c(static_cast<const ingot_tensor*>(t.data)[i], what));
     return Value(std::move(items));

@@ -1,5 +1,6 @@
-"""seeds.py FOLDER: small valid models for the fuzzers to start from: ONNX's operator cases, their Engine IR, and the
-cases with two bytes in front that say how to convert them."""
+"""seeds.py FOLDER: small valid models for the fuzzers to start from: ONNX's operator cases, their Engine IR (yaml, a
+zero byte, weights; those that have weights once more), and the cases with two bytes in front that say how to convert
+them."""
 
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from onnx.backend.test.loader import load_model_tests
 import ingot
 
 folder = Path(sys.argv[1])
-for kind in ("onnx", "ir", "convert"):
+for kind in ("onnx", "ir", "convert", "weights"):
     (folder / kind).mkdir(parents=True, exist_ok=True)
 for number, case in enumerate(load_model_tests(kind="node")):
     model = Path(str(case.model_dir)) / "model.onnx" if case.model_dir else None
@@ -23,4 +24,8 @@ for number, case in enumerate(load_model_tests(kind="node")):
         graph.save(folder / "saved")
     except ingot.Error:
         continue
-    (folder / "ir" / case.name).write_bytes((folder / "saved" / "graph.yaml").read_bytes())
+    weights = (folder / "saved" / "weights.bin").read_bytes()
+    saved = (folder / "saved" / "graph.yaml").read_bytes() + b"\0" + weights
+    (folder / "ir" / case.name).write_bytes(saved)
+    if weights and len(saved) <= 8192:
+        (folder / "weights" / case.name).write_bytes(saved)

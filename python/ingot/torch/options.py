@@ -200,7 +200,7 @@ def read_flags(given: str) -> CompileFlags:
     found: dict[str, Any] = {"patterns": {}}
 
     def number(name: str, value: str, most: int) -> int:
-        if not value.isdigit() or int(value) > most:
+        if not (value.isascii() and value.isdigit()) or len(value) > 9 or int(value) > most:
             raise InvalidInputError(f"compile_options: {name} is {value!r}", f"a number from 0 to {most}")
         return int(value)
 

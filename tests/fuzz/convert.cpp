@@ -1,4 +1,3 @@
-// Two bytes that say how, and model.onnx: converted or quantized, and what was written read again.
 #include <filesystem>
 
 #include "loader/onnx_loader.h"
@@ -6,6 +5,7 @@
 #include "quantizer/convert.h"
 #include "quantizer/quantizer.h"
 #include "run_graph.h"
+#include "targets.h"
 
 namespace ingot {
 namespace {
@@ -41,25 +41,23 @@ void quantize_as(const std::string& model, const std::string& output, uint8_t ho
 }
 
 }  // namespace
-}  // namespace ingot
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 2) return 0;
+void fuzz::convert(Bytes bytes) {
+  if (bytes.size() < 2) return;
   static const std::string output =
       std::filesystem::temp_directory_path() / ("ingot-fuzz-" + std::to_string(getpid()) + ".onnx");
-  const ingot::ModelFile file({data + 2, size - 2});
-  const int64_t opset = ingot::kOldestOpset + data[1] % (ingot::kNewestOpset - ingot::kOldestOpset + 1);
-  bool written = false;
+  const struct Removed {
+    ~Removed() { unlink(output.c_str()); }
+  } removed;
+  const ModelFile file(bytes.subspan(2));
+  const int64_t opset = kOldestOpset + bytes[1] % (kNewestOpset - kOldestOpset + 1);
+  (bytes[0] & 128 ? quantize_as : convert_as)(file.path(), output, bytes[0], opset);
   try {
-    (data[0] & 128 ? ingot::quantize_as : ingot::convert_as)(file.path(), output, data[0], opset);
-    written = true;
-    ingot::load_model(output, {});
-  } catch (const ingot::Error& e) {  // says what is wrong: all that is asked, unless it is our own file that is wrong
-    if (written) {
-      fprintf(stderr, "ERROR: what was written cannot be read: %s\n", e.what());
-      abort();
-    }
+    load_model(output, {});
+  } catch (const Error& e) {
+    fprintf(stderr, "ERROR: what was written cannot be read: %s\n", e.what());
+    abort();
   }
-  unlink(output.c_str());
-  return 0;
 }
+
+}  // namespace ingot
