@@ -23,10 +23,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 #ifdef INGOT_FUZZ_WEIGHTS
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t most);
 
-// Only the weights change, the graph before them stays.
+// Only the weights change, and not their number; the graph before them stays.
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned) {
   const size_t graph = static_cast<size_t>(std::find(data, data + size, uint8_t{0}) - data) + 1;
   if (graph >= size) return LLVMFuzzerMutate(data, size, most);
-  return graph + LLVMFuzzerMutate(data + graph, size - graph, most - graph);
+  const size_t left = LLVMFuzzerMutate(data + graph, size - graph, size - graph);
+  std::fill(data + graph + left, data + size, uint8_t{0});
+  return size;
 }
 #endif

@@ -1,21 +1,24 @@
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "ir/reader.h"
 #include "run_graph.h"
 #include "targets.h"
 
 void ingot::fuzz::ir(Bytes bytes) {
-  constexpr size_t kWeights = 1 << 16;  // zeros behind what is given
-  struct alignas(64) Weights {
-    std::byte bytes[kWeights] = {};
-  };
-  const auto graph = std::find(bytes.begin(), bytes.end(), uint8_t{0});
-  const auto weights = std::make_shared<Weights>();
-  if (graph != bytes.end())
-    std::memcpy(weights->bytes, &*graph + 1, std::min<size_t>(static_cast<size_t>(bytes.end() - graph) - 1, kWeights));
+  constexpr std::align_val_t kAligned{64};
+  constexpr size_t kPast = 64;  // can be read behind weights, as behind a FileContent
+  const auto end = std::find(bytes.begin(), bytes.end(), uint8_t{0});
+  const auto length = static_cast<size_t>(end - bytes.begin());
+  const Bytes given = bytes.subspan(std::min(length + 1, bytes.size()));
+  // Exactly as many as given: the graph says how many it expects.
+  const std::shared_ptr<std::byte> weights(static_cast<std::byte*>(::operator new(given.size() + kPast, kAligned)),
+                                           [](std::byte* p) { ::operator delete(p, kAligned); });
+  std::memset(weights.get(), 0, given.size() + kPast);
+  if (!given.empty()) std::memcpy(weights.get(), given.data(), given.size());
   IrReadOptions options;
   options.verify_checksums = false;
-  const auto length = static_cast<size_t>(graph - bytes.begin());
-  run_graph(read_graph({reinterpret_cast<const char*>(bytes.data()), length}, weights->bytes, weights, options));
+  run_graph(read_graph({reinterpret_cast<const char*>(bytes.data()), length}, {weights.get(), given.size()}, weights,
+                       options));
 }
