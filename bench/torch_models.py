@@ -24,12 +24,17 @@ VOCABULARY = 100
 
 @dataclass(frozen=True)
 class TorchModel:
-    """`inputs(k)` are the keyword arguments of example k; `free` says which dims of which may change."""
+    """`inputs(k)` are the keyword arguments of example k; `free` says which dims of which may change. With `generate`,
+    what it holds goes to the method of that name, which calls the module and its encoder."""
 
     name: str
     make: Callable[[], nn.Module]
     inputs: Callable[[int], dict[str, torch.Tensor]]
     free: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    generate: Mapping[str, Any] = field(default_factory=dict)
+
+    def call(self, module: Any, inputs: dict[str, torch.Tensor]) -> Any:
+        return module.generate(**inputs, **self.generate) if self.generate else module(**inputs)
 
     def module(self) -> nn.Module:
         torch.manual_seed(0)
@@ -52,12 +57,12 @@ def _enliven(module: nn.Module) -> None:
         nn.init.uniform_(module.running_var, 0.5, 1.5)
 
 
-def _generator(k: int) -> torch.Generator:
+def generator(k: int) -> torch.Generator:
     return torch.Generator().manual_seed(k)
 
 
 def ids(k: int, vocabulary: int = VOCABULARY, lead: int = 3) -> torch.Tensor:
-    return torch.randint(lead, vocabulary, SIZES[k], generator=_generator(k))
+    return torch.randint(lead, vocabulary, SIZES[k], generator=generator(k))
 
 
 def padding_mask(k: int) -> torch.Tensor:
@@ -67,19 +72,19 @@ def padding_mask(k: int) -> torch.Tensor:
     return mask
 
 
-def _text(k: int) -> dict[str, torch.Tensor]:
+def text(k: int) -> dict[str, torch.Tensor]:
     return {"input_ids": ids(k), "attention_mask": padding_mask(k)}
 
 
-def _image(size: int = 32, channels: int = 3) -> Callable[[int], dict[str, torch.Tensor]]:
-    return lambda k: {"pixel_values": torch.randn(SIZES[k][0], channels, size, size, generator=_generator(k))}
+def image(size: int = 32, channels: int = 3) -> Callable[[int], dict[str, torch.Tensor]]:
+    return lambda k: {"pixel_values": torch.randn(SIZES[k][0], channels, size, size, generator=generator(k))}
 
 
-_TEXT_DIMS = {"input_ids": (0, 1), "attention_mask": (0, 1)}
-_IMAGE_DIMS = {"pixel_values": (0,)}
+TEXT_DIMS = {"input_ids": (0, 1), "attention_mask": (0, 1)}
+IMAGE_DIMS = {"pixel_values": (0,)}
 
 
-def _transformers(model: str, config: str, **options: Any) -> Callable[[], nn.Module]:
+def from_transformers(model: str, config: str, **options: Any) -> Callable[[], nn.Module]:
     def make() -> nn.Module:
         import transformers
 
@@ -88,7 +93,7 @@ def _transformers(model: str, config: str, **options: Any) -> Callable[[], nn.Mo
     return make
 
 
-_SIZES: dict[str, Any] = {
+TEXT_SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -96,24 +101,24 @@ _SIZES: dict[str, Any] = {
     "intermediate_size": 64,
     "max_position_embeddings": 64,
 }
-_GROUPED: dict[str, Any] = {**_SIZES, "num_key_value_heads": 2, "use_cache": False, "pad_token_id": 0}
+GROUPED: dict[str, Any] = {**TEXT_SIZES, "num_key_value_heads": 2, "use_cache": False, "pad_token_id": 0}
 
 
-def _encoder(name: str, prefix: str, **options: Any) -> TorchModel:
-    make = _transformers(f"{prefix}Model", f"{prefix}Config", **{**_SIZES, **options})
-    return TorchModel(name, make, _text, _TEXT_DIMS)
+def encoder(name: str, prefix: str, **options: Any) -> TorchModel:
+    make = from_transformers(f"{prefix}Model", f"{prefix}Config", **{**TEXT_SIZES, **options})
+    return TorchModel(name, make, text, TEXT_DIMS)
 
 
-def _decoder(name: str, prefix: str, **options: Any) -> TorchModel:
-    make = _transformers(f"{prefix}ForCausalLM", f"{prefix}Config", **{**_GROUPED, **options})
-    return TorchModel(name, make, _text, _TEXT_DIMS)
+def decoder(name: str, prefix: str, **options: Any) -> TorchModel:
+    make = from_transformers(f"{prefix}ForCausalLM", f"{prefix}Config", **{**GROUPED, **options})
+    return TorchModel(name, make, text, TEXT_DIMS)
 
 
-def _vision(name: str, model: str, config: str, size: int = 32, **options: Any) -> TorchModel:
-    return TorchModel(name, _transformers(model, config, **options), _image(size), _IMAGE_DIMS)
+def vision(name: str, model: str, config: str, size: int = 32, **options: Any) -> TorchModel:
+    return TorchModel(name, from_transformers(model, config, **options), image(size), IMAGE_DIMS)
 
 
-_PATCHES: dict[str, Any] = {
+PATCHES: dict[str, Any] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
@@ -124,28 +129,28 @@ _PATCHES: dict[str, Any] = {
 
 
 def _seq2seq(k: int) -> dict[str, torch.Tensor]:
-    return {**_text(k), "decoder_input_ids": ids(k) % (VOCABULARY - 7) + 3}
+    return {**text(k), "decoder_input_ids": ids(k) % (VOCABULARY - 7) + 3}
 
 
-_SEQ2SEQ_DIMS = {**_TEXT_DIMS, "decoder_input_ids": (0, 1)}
+_SEQ2SEQ_DIMS = {**TEXT_DIMS, "decoder_input_ids": (0, 1)}
 
 
 def _two_towers(k: int) -> dict[str, torch.Tensor]:
-    return {**_text(k), **_image()(k)}
+    return {**text(k), **image()(k)}
 
 
-_TOWERS: dict[str, Any] = {
-    "text_config": {**_SIZES, "projection_dim": 16},
-    "vision_config": {**_PATCHES, "projection_dim": 16},
+TOWERS: dict[str, Any] = {
+    "text_config": {**TEXT_SIZES, "projection_dim": 16},
+    "vision_config": {**PATCHES, "projection_dim": 16},
 }
 
 
-def _speech(k: int) -> dict[str, torch.Tensor]:
-    return {"input_values": torch.randn(SIZES[k][0], 800 + 160 * k, generator=_generator(k))}
+def speech(k: int) -> dict[str, torch.Tensor]:
+    return {"input_values": torch.randn(SIZES[k][0], 800 + 160 * k, generator=generator(k))}
 
 
-_SPEECH: dict[str, Any] = {
-    **{key: _SIZES[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")},
+SPEECH: dict[str, Any] = {
+    **{key: TEXT_SIZES[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")},
     "conv_dim": (16, 16),
     "conv_stride": (5, 2),
     "conv_kernel": (10, 3),
@@ -155,10 +160,10 @@ _SPEECH: dict[str, Any] = {
 }
 
 
-def _whisper(k: int) -> dict[str, torch.Tensor]:
+def whisper(k: int) -> dict[str, torch.Tensor]:
     batch = SIZES[k][0]
     return {
-        "input_features": torch.randn(batch, 16, 60, generator=_generator(k)),
+        "input_features": torch.randn(batch, 16, 60, generator=generator(k)),
         "decoder_input_ids": ids(k),
     }
 
@@ -230,22 +235,22 @@ class WithCache(nn.Module):  # type: ignore[misc]
 
 def _cached(name: str, prefix: str, heads: int) -> TorchModel:
     def make() -> nn.Module:
-        return WithCache(_transformers(f"{prefix}ForCausalLM", f"{prefix}Config", **_GROUPED)(), 2)
+        return WithCache(from_transformers(f"{prefix}ForCausalLM", f"{prefix}Config", **GROUPED)(), 2)
 
     def inputs(k: int) -> dict[str, torch.Tensor]:
         batch, length = SIZES[k][0], (3, 2)[k]
         past = (6, 9)[k]
-        g = _generator(k)
+        g = generator(k)
         return {
             "input_ids": torch.randint(3, VOCABULARY, (batch, length), generator=g),
             "attention_mask": torch.ones(batch, past + length, dtype=torch.int64),
             "past": torch.randn(2, 2, batch, heads, past, 8, generator=g),
         }
 
-    return TorchModel(name, make, inputs, {**_TEXT_DIMS, "past": (2, 4)})
+    return TorchModel(name, make, inputs, {**TEXT_DIMS, "past": (2, 4)})
 
 
-def _t5(name: str, prefix: str, **options: Any) -> TorchModel:
+def t5(name: str, prefix: str, **options: Any) -> TorchModel:
     sizes = {
         "vocab_size": VOCABULARY,
         "d_model": 32,
@@ -256,10 +261,10 @@ def _t5(name: str, prefix: str, **options: Any) -> TorchModel:
         "use_cache": False,
         **options,
     }
-    return TorchModel(name, _transformers(f"{prefix}Model", f"{prefix}Config", **sizes), _seq2seq, _SEQ2SEQ_DIMS)
+    return TorchModel(name, from_transformers(f"{prefix}Model", f"{prefix}Config", **sizes), _seq2seq, _SEQ2SEQ_DIMS)
 
 
-def _bart(name: str, prefix: str, **options: Any) -> TorchModel:
+def bart(name: str, prefix: str, **options: Any) -> TorchModel:
     sizes = {
         "vocab_size": VOCABULARY,
         "d_model": 32,
@@ -276,11 +281,11 @@ def _bart(name: str, prefix: str, **options: Any) -> TorchModel:
         "decoder_start_token_id": 2,
         **options,
     }
-    return TorchModel(name, _transformers(f"{prefix}Model", f"{prefix}Config", **sizes), _seq2seq, _SEQ2SEQ_DIMS)
+    return TorchModel(name, from_transformers(f"{prefix}Model", f"{prefix}Config", **sizes), _seq2seq, _SEQ2SEQ_DIMS)
 
 
 _GPT: dict[str, Any] = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-_WHISPER: dict[str, Any] = {
+WHISPER: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "num_mel_bins": 16,
     "d_model": 32,
@@ -301,44 +306,44 @@ _WHISPER: dict[str, Any] = {
 
 
 def _vectors(k: int) -> dict[str, torch.Tensor]:
-    return {"x": torch.randn(SIZES[k][0], 16, generator=_generator(k))}
+    return {"x": torch.randn(SIZES[k][0], 16, generator=generator(k))}
 
 
 MODELS: tuple[TorchModel, ...] = (
     TorchModel("mlp", Mlp, _vectors, {"x": (0,)}),
     TorchModel("lstm", lambda: Recurrent(nn.LSTM), lambda k: {"input_ids": ids(k)}, {"input_ids": (0, 1)}),
     TorchModel("gru", lambda: Recurrent(nn.GRU), lambda k: {"input_ids": ids(k)}, {"input_ids": (0, 1)}),
-    TorchModel("unet", UNet, _image(), _IMAGE_DIMS),
+    TorchModel("unet", UNet, image(), IMAGE_DIMS),
     # Text encoders
-    _encoder("bert", "Bert"),
-    _encoder("roberta", "Roberta", pad_token_id=1),
-    _encoder("xlm-roberta", "XLMRoberta", pad_token_id=1),
-    _encoder("camembert", "Camembert", pad_token_id=1),
-    _encoder("albert", "Albert", embedding_size=16),
-    _encoder("electra", "Electra", embedding_size=16),
-    _encoder("deberta", "Deberta", relative_attention=True, pos_att_type=["c2p", "p2c"]),
-    _encoder("deberta-v2", "DebertaV2", relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=16),
-    _encoder("mpnet", "MPNet", pad_token_id=1),
-    _encoder("modernbert", "ModernBert", pad_token_id=0, global_attn_every_n_layers=2, local_attention=8),
-    _encoder("roformer", "RoFormer", embedding_size=32),
-    _encoder("nystromformer", "Nystromformer", num_landmarks=4, segment_means_seq_len=4, conv_kernel_size=3),
-    _encoder("layoutlm", "LayoutLM"),
+    encoder("bert", "Bert"),
+    encoder("roberta", "Roberta", pad_token_id=1),
+    encoder("xlm-roberta", "XLMRoberta", pad_token_id=1),
+    encoder("camembert", "Camembert", pad_token_id=1),
+    encoder("albert", "Albert", embedding_size=16),
+    encoder("electra", "Electra", embedding_size=16),
+    encoder("deberta", "Deberta", relative_attention=True, pos_att_type=["c2p", "p2c"]),
+    encoder("deberta-v2", "DebertaV2", relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=16),
+    encoder("mpnet", "MPNet", pad_token_id=1),
+    encoder("modernbert", "ModernBert", pad_token_id=0, global_attn_every_n_layers=2, local_attention=8),
+    encoder("roformer", "RoFormer", embedding_size=32),
+    encoder("nystromformer", "Nystromformer", num_landmarks=4, segment_means_seq_len=4, conv_kernel_size=3),
+    encoder("layoutlm", "LayoutLM"),
     TorchModel(
         "distilbert",
-        _transformers(
+        from_transformers(
             "DistilBertModel", "DistilBertConfig", vocab_size=VOCABULARY, dim=32, n_layers=2, n_heads=4, hidden_dim=64
         ),
-        _text,
-        _TEXT_DIMS,
+        text,
+        TEXT_DIMS,
     ),
     # Decoders
-    TorchModel("gpt2", _transformers("GPT2LMHeadModel", "GPT2Config", **_GPT, use_cache=False), _text, _TEXT_DIMS),
+    TorchModel("gpt2", from_transformers("GPT2LMHeadModel", "GPT2Config", **_GPT, use_cache=False), text, TEXT_DIMS),
     TorchModel(
-        "gptj", _transformers("GPTJForCausalLM", "GPTJConfig", **_GPT, rotary_dim=4, use_cache=False), _text, _TEXT_DIMS
+        "gptj", from_transformers("GPTJForCausalLM", "GPTJConfig", **_GPT, rotary_dim=4, use_cache=False), text, TEXT_DIMS
     ),
     TorchModel(
         "gpt-neo",
-        _transformers(
+        from_transformers(
             "GPTNeoForCausalLM",
             "GPTNeoConfig",
             vocab_size=VOCABULARY,
@@ -350,44 +355,44 @@ MODELS: tuple[TorchModel, ...] = (
             max_position_embeddings=64,
             use_cache=False,
         ),
-        _text,
-        _TEXT_DIMS,
+        text,
+        TEXT_DIMS,
     ),
-    _decoder("gpt-neox", "GPTNeoX"),
-    _decoder("llama", "Llama"),
-    _decoder("qwen2", "Qwen2"),
-    _decoder("qwen3", "Qwen3", head_dim=8),
-    _decoder("mistral", "Mistral", sliding_window=8),
-    _decoder("gemma", "Gemma", head_dim=8),
-    _decoder("gemma2", "Gemma2", head_dim=8, sliding_window=8),
+    decoder("gpt-neox", "GPTNeoX"),
+    decoder("llama", "Llama"),
+    decoder("qwen2", "Qwen2"),
+    decoder("qwen3", "Qwen3", head_dim=8),
+    decoder("mistral", "Mistral", sliding_window=8),
+    decoder("gemma", "Gemma", head_dim=8),
+    decoder("gemma2", "Gemma2", head_dim=8, sliding_window=8),
     TorchModel(
         "gemma3",
-        _transformers(
-            "Gemma3ForCausalLM", "Gemma3TextConfig", **_GROUPED, head_dim=8, sliding_window=8, query_pre_attn_scalar=8
+        from_transformers(
+            "Gemma3ForCausalLM", "Gemma3TextConfig", **GROUPED, head_dim=8, sliding_window=8, query_pre_attn_scalar=8
         ),
-        _text,
-        _TEXT_DIMS,
+        text,
+        TEXT_DIMS,
     ),
-    _decoder("phi", "Phi"),
-    _decoder("phi3", "Phi3"),
-    _decoder("olmo", "Olmo"),
-    _decoder("olmo2", "Olmo2"),
-    _decoder("granite", "Granite"),
-    _decoder("stablelm", "StableLm"),
-    _decoder("starcoder2", "Starcoder2", sliding_window=8),
-    _decoder("cohere", "Cohere"),
-    _decoder("smollm3", "SmolLM3"),
+    decoder("phi", "Phi"),
+    decoder("phi3", "Phi3"),
+    decoder("olmo", "Olmo"),
+    decoder("olmo2", "Olmo2"),
+    decoder("granite", "Granite"),
+    decoder("stablelm", "StableLm"),
+    decoder("starcoder2", "Starcoder2", sliding_window=8),
+    decoder("cohere", "Cohere"),
+    decoder("smollm3", "SmolLM3"),
     TorchModel(
         "opt",
-        _transformers(
-            "OPTForCausalLM", "OPTConfig", **{**_GROUPED, "ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 1}
+        from_transformers(
+            "OPTForCausalLM", "OPTConfig", **{**GROUPED, "ffn_dim": 64, "word_embed_proj_dim": 32, "pad_token_id": 1}
         ),
-        _text,
-        _TEXT_DIMS,
+        text,
+        TEXT_DIMS,
     ),
     TorchModel(
         "bloom",
-        _transformers(
+        from_transformers(
             "BloomForCausalLM",
             "BloomConfig",
             vocab_size=VOCABULARY,
@@ -396,26 +401,26 @@ MODELS: tuple[TorchModel, ...] = (
             n_head=4,
             use_cache=False,
         ),
-        _text,
-        _TEXT_DIMS,
+        text,
+        TEXT_DIMS,
     ),
-    _decoder("falcon", "Falcon"),
-    _decoder("falcon-alibi", "Falcon", alibi=True, new_decoder_architecture=False),
+    decoder("falcon", "Falcon"),
+    decoder("falcon-alibi", "Falcon", alibi=True, new_decoder_architecture=False),
     _cached("llama-cache", "Llama", 2),
     _cached("gpt-neox-cache", "GPTNeoX", 4),
     # Encoders and decoders
-    _t5("t5", "T5"),
-    _t5("mt5", "MT5"),
-    _bart("bart", "Bart"),
-    _bart("mbart", "MBart"),
-    _bart("pegasus", "Pegasus", pad_token_id=0, eos_token_id=1, decoder_start_token_id=0),
-    _bart("marian", "Marian"),
+    t5("t5", "T5"),
+    t5("mt5", "MT5"),
+    bart("bart", "Bart"),
+    bart("mbart", "MBart"),
+    bart("pegasus", "Pegasus", pad_token_id=0, eos_token_id=1, decoder_start_token_id=0),
+    bart("marian", "Marian"),
     # Images
-    _vision("vit", "ViTModel", "ViTConfig", **_PATCHES),
-    _vision("deit", "DeiTModel", "DeiTConfig", **_PATCHES),
-    _vision("dinov2", "Dinov2Model", "Dinov2Config", **{**_PATCHES, "mlp_ratio": 2}),
-    _vision("beit", "BeitModel", "BeitConfig", **_PATCHES),
-    _vision(
+    vision("vit", "ViTModel", "ViTConfig", **PATCHES),
+    vision("deit", "DeiTModel", "DeiTConfig", **PATCHES),
+    vision("dinov2", "Dinov2Model", "Dinov2Config", **{**PATCHES, "mlp_ratio": 2}),
+    vision("beit", "BeitModel", "BeitConfig", **PATCHES),
+    vision(
         "swin",
         "SwinModel",
         "SwinConfig",
@@ -426,7 +431,7 @@ MODELS: tuple[TorchModel, ...] = (
         num_heads=[2, 4],
         window_size=4,
     ),
-    _vision(
+    vision(
         "swinv2",
         "Swinv2Model",
         "Swinv2Config",
@@ -437,9 +442,9 @@ MODELS: tuple[TorchModel, ...] = (
         num_heads=[2, 4],
         window_size=4,
     ),
-    _vision("convnext", "ConvNextModel", "ConvNextConfig", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1]),
-    _vision("convnextv2", "ConvNextV2Model", "ConvNextV2Config", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1]),
-    _vision(
+    vision("convnext", "ConvNextModel", "ConvNextConfig", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1]),
+    vision("convnextv2", "ConvNextV2Model", "ConvNextV2Config", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 2, 1]),
+    vision(
         "resnet",
         "ResNetModel",
         "ResNetConfig",
@@ -448,12 +453,12 @@ MODELS: tuple[TorchModel, ...] = (
         depths=[2, 2],
         out_features=None,
     ),
-    _vision(
+    vision(
         "regnet", "RegNetModel", "RegNetConfig", embedding_size=8, hidden_sizes=[16, 32], depths=[2, 2], groups_width=8
     ),
-    _vision("mobilenet-v1", "MobileNetV1Model", "MobileNetV1Config", depth_multiplier=0.25),
-    _vision("mobilenet-v2", "MobileNetV2Model", "MobileNetV2Config", depth_multiplier=0.25),
-    _vision(
+    vision("mobilenet-v1", "MobileNetV1Model", "MobileNetV1Config", depth_multiplier=0.25),
+    vision("mobilenet-v2", "MobileNetV2Model", "MobileNetV2Config", depth_multiplier=0.25),
+    vision(
         "segformer",
         "SegformerForSemanticSegmentation",
         "SegformerConfig",
@@ -462,7 +467,7 @@ MODELS: tuple[TorchModel, ...] = (
         depths=[1, 1, 1, 1],
         decoder_hidden_size=16,
     ),
-    _vision(
+    vision(
         "mobilevit",
         "MobileViTModel",
         "MobileViTConfig",
@@ -471,8 +476,8 @@ MODELS: tuple[TorchModel, ...] = (
         neck_hidden_sizes=[8, 8, 16, 16, 24, 24, 32],
         image_size=64,
     ),
-    _vision("poolformer", "PoolFormerModel", "PoolFormerConfig", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]),
-    _vision(
+    vision("poolformer", "PoolFormerModel", "PoolFormerConfig", hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]),
+    vision(
         "pvt",
         "PvtModel",
         "PvtConfig",
@@ -483,19 +488,19 @@ MODELS: tuple[TorchModel, ...] = (
         num_attention_heads=[1, 2, 3, 4],
     ),
     # Text and images
-    TorchModel("clip", _transformers("CLIPModel", "CLIPConfig", **_TOWERS), _two_towers, {**_TEXT_DIMS, **_IMAGE_DIMS}),
+    TorchModel("clip", from_transformers("CLIPModel", "CLIPConfig", **TOWERS), _two_towers, {**TEXT_DIMS, **IMAGE_DIMS}),
     TorchModel(
-        "siglip", _transformers("SiglipModel", "SiglipConfig", **_TOWERS), _two_towers, {**_TEXT_DIMS, **_IMAGE_DIMS}
+        "siglip", from_transformers("SiglipModel", "SiglipConfig", **TOWERS), _two_towers, {**TEXT_DIMS, **IMAGE_DIMS}
     ),
     # Speech
     TorchModel(
         "whisper",
-        _transformers("WhisperModel", "WhisperConfig", **_WHISPER),
-        _whisper,
+        from_transformers("WhisperModel", "WhisperConfig", **WHISPER),
+        whisper,
         {"input_features": (0,), "decoder_input_ids": (0, 1)},
     ),
     TorchModel(
-        "wav2vec2", _transformers("Wav2Vec2Model", "Wav2Vec2Config", **_SPEECH), _speech, {"input_values": (0, 1)}
+        "wav2vec2", from_transformers("Wav2Vec2Model", "Wav2Vec2Config", **SPEECH), speech, {"input_values": (0, 1)}
     ),
-    TorchModel("hubert", _transformers("HubertModel", "HubertConfig", **_SPEECH), _speech, {"input_values": (0, 1)}),
+    TorchModel("hubert", from_transformers("HubertModel", "HubertConfig", **SPEECH), speech, {"input_values": (0, 1)}),
 )

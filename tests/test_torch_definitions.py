@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
-from test_torch_translate import F32, F64, I64, U8, check, sample
+from test_torch_translate import BF16, F32, F64, I64, U8, check, sample
 from torch import nn
 
 import ingot.torch
@@ -49,6 +49,7 @@ FREE: dict[str, Callable[[Any], Any]] = {
     "bag_padded": lambda x: F.embedding_bag(
         torch.tensor([1, 0, 2, 1, 1]), x, torch.tensor([0, 3, 5]), mode="mean", padding_idx=1, include_last_offset=True
     ),
+    "histc": lambda x: (torch.histc(x, 7, -2, 3), torch.histc(x.abs().floor(), 4, 0, 3)),
     "unique": lambda x: torch.unique(x.round(), return_inverse=True, return_counts=True),
     "unique_rows": lambda x: torch.unique((x > 0).long(), dim=0),
 }
@@ -58,6 +59,18 @@ FREE: dict[str, Callable[[Any], Any]] = {
 def test_of_any_size(name: str) -> None:
     modes = ("symbolic",) if name.startswith("unique") else ("fake", "symbolic")
     check(FREE[name], sample(F32, 6, 5), modes=modes)
+
+
+@pytest.mark.parametrize("ends", [[2, 2, 5], [0, 6, 6], [3, 4, 6]])
+def test_products_of_rows_in_groups(ends: list[int]) -> None:
+    """One matrix for each group of rows, as mixtures of experts have them; rows in no group are 0."""
+    from transformers.integrations import moe  # noqa: F401  registers its operator
+
+    def rows(x: torch.Tensor, w: torch.Tensor, offs: torch.Tensor) -> Any:
+        narrow = torch._grouped_mm(x.to(BF16), w.to(BF16), offs=offs)[: ends[-1]]
+        return torch.ops.transformers.grouped_mm_fallback(x, w, offs), narrow
+
+    check(rows, sample(F32, 6, 8), sample(F32, 3, 8, 16), torch.tensor(ends, dtype=torch.int32), modes=("fake",))
 
 
 def spd(x: torch.Tensor) -> torch.Tensor:

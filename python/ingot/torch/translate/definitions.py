@@ -226,6 +226,17 @@ def embedding_bag(
     return (total / count.clamp_min(1) if mode == 1 else total), None, None, None
 
 
+@define(aten.histc.default)
+def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:  # noqa: A002
+    """What lies outside is not counted; the last bin holds the upper bound, too."""
+    if x.dtype not in (torch.float32, torch.float64) or min >= max:
+        raise Unsupported("histc of other types than float32 and float64, or with bounds that the data give")
+    flat = x.reshape(-1)
+    inside = (flat >= min) & (flat <= max)
+    place = ((torch.where(inside, flat, min) - min) * (bins / (max - min))).to(torch.int64).clamp(0, bins - 1)
+    return torch.zeros(bins, dtype=x.dtype).index_add(0, place, inside.to(x.dtype))
+
+
 @define(aten.scatter_reduce.two)
 def scatter_mean(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ingot.torch.translate.registry import rule
+from ingot.torch.translate.values import MAX_INT, Unsupported, static
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,3 +71,37 @@ def _outer(e: Emitter, a: Tensor, b: Tensor) -> Tensor:
 @rule(aten.einsum.default)
 def _einsum(e: Emitter, equation: str, tensors: Sequence[Tensor], *, path: object = None) -> Tensor:
     return e.op("Einsum", *tensors, dtype=e.out.dtype, equation=equation)
+
+
+@rule("transformers.grouped_mm_fallback.default")
+def _grouped_rows(e: Emitter, x: Tensor, weight: Tensor, offs: Tensor) -> Tensor:
+    """Rows up to offs[i], from where the matrix before ended, times matrix i; rows behind the last are 0. Each matrix
+    has a product of its own, over just its rows."""
+    count = static(weight.dims[0], "the number of matrices")
+    ends = e.cast(offs, torch.int64)
+    bounds = [e.ints([0]), *(e.op("Slice", ends, e.ints([i]), e.ints([i + 1]), e.ints([0])) for i in range(count))]
+    axis = e.ints([0])
+    parts = [
+        e.op(
+            "MatMul",
+            e.op("Slice", x, bounds[i], bounds[i + 1], axis),
+            e.op("Gather", weight, e.number(i, torch.int64), axis=0),
+        )
+        for i in range(count)
+    ]
+    rest = e.op("Slice", e.fill([e.size(x, 0), weight.dims[2]], 0, x.dtype), bounds[-1], e.ints([MAX_INT]), axis)
+    return e.concat([*parts, rest], 0)
+
+
+@rule(aten._grouped_mm.default)
+def _grouped_mm(
+    e: Emitter,
+    x: Tensor,
+    weight: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    if offs is None or bias is not None or x.rank != 2 or weight.rank != 3 or e.out.dtype != x.dtype:
+        raise Unsupported("grouped_mm of anything but rows in groups by matrices")
+    return _grouped_rows(e, x, weight, offs)
