@@ -150,7 +150,9 @@ def speech(k: int) -> dict[str, torch.Tensor]:
 
 
 SPEECH: dict[str, Any] = {
-    **{key: TEXT_SIZES[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")},
+    **{
+        key: TEXT_SIZES[key] for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    },
     "conv_dim": (16, 16),
     "conv_stride": (5, 2),
     "conv_kernel": (10, 3),
@@ -339,7 +341,10 @@ MODELS: tuple[TorchModel, ...] = (
     # Decoders
     TorchModel("gpt2", from_transformers("GPT2LMHeadModel", "GPT2Config", **_GPT, use_cache=False), text, TEXT_DIMS),
     TorchModel(
-        "gptj", from_transformers("GPTJForCausalLM", "GPTJConfig", **_GPT, rotary_dim=4, use_cache=False), text, TEXT_DIMS
+        "gptj",
+        from_transformers("GPTJForCausalLM", "GPTJConfig", **_GPT, rotary_dim=4, use_cache=False),
+        text,
+        TEXT_DIMS,
     ),
     TorchModel(
         "gpt-neo",
@@ -488,7 +493,9 @@ MODELS: tuple[TorchModel, ...] = (
         num_attention_heads=[1, 2, 3, 4],
     ),
     # Text and images
-    TorchModel("clip", from_transformers("CLIPModel", "CLIPConfig", **TOWERS), _two_towers, {**TEXT_DIMS, **IMAGE_DIMS}),
+    TorchModel(
+        "clip", from_transformers("CLIPModel", "CLIPConfig", **TOWERS), _two_towers, {**TEXT_DIMS, **IMAGE_DIMS}
+    ),
     TorchModel(
         "siglip", from_transformers("SiglipModel", "SiglipConfig", **TOWERS), _two_towers, {**TEXT_DIMS, **IMAGE_DIMS}
     ),

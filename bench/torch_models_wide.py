@@ -679,7 +679,9 @@ MODELS: tuple[TorchModel, ...] = (
     TorchModel("perceiver", _perceiver, text, TEXT_DIMS),
     TorchModel(
         "xlnet",
-        from_transformers("XLNetModel", "XLNetConfig", vocab_size=VOCABULARY, d_model=32, n_layer=2, n_head=4, d_inner=64),
+        from_transformers(
+            "XLNetModel", "XLNetConfig", vocab_size=VOCABULARY, d_model=32, n_layer=2, n_head=4, d_inner=64
+        ),
         text,
         TEXT_DIMS,
     ),
@@ -756,7 +758,9 @@ MODELS: tuple[TorchModel, ...] = (
         fusion_hidden_size=8,
         is_hybrid=False,
     ),
-    vision("yolos", "YolosForObjectDetection", "YolosConfig", **{**PATCHES, "image_size": [32, 32]}, num_detection_tokens=5),
+    vision(
+        "yolos", "YolosForObjectDetection", "YolosConfig", **{**PATCHES, "image_size": [32, 32]}, num_detection_tokens=5
+    ),
     TorchModel("detr", _detector("DetrForObjectDetection", "DetrConfig", **_DETR), image(64), IMAGE_DIMS),
     TorchModel(
         "deformable-detr",
@@ -825,9 +829,7 @@ MODELS: tuple[TorchModel, ...] = (
         lambda k: {"input_values": noise(k, (1600, 2100)[k]), "decoder_input_ids": ids(k)},
         {"input_values": (0, 1), "decoder_input_ids": (0, 1)},
     ),
-    TorchModel(
-        "wavlm", from_transformers("WavLMModel", "WavLMConfig", **SPEECH), speech, {"input_values": (0, 1)}
-    ),
+    TorchModel("wavlm", from_transformers("WavLMModel", "WavLMConfig", **SPEECH), speech, {"input_values": (0, 1)}),
     TorchModel(
         "audio-spectrogram",
         from_transformers(
@@ -850,13 +852,14 @@ MODELS: tuple[TorchModel, ...] = (
     ),
     TorchModel("vits", _vits, text, TEXT_DIMS),
     TorchModel("musicgen", _musicgen, _codes, {"input_ids": (0, 1)}),
-    TorchModel(
-        "encodec", _encodec, only("input_values", lambda k: (1, (160, 240)[k])), {"input_values": (0, 2)}
-    ),
+    TorchModel("encodec", _encodec, only("input_values", lambda k: (1, (160, 240)[k])), {"input_values": (0, 2)}),
     TorchModel("dac", _dac, only("input_values", lambda k: (1, (160, 240)[k])), {"input_values": (0, 2)}),
     # Time series
     TorchModel(
-        "patchtst", from_transformers("PatchTSTForPrediction", "PatchTSTConfig", **_SERIES), _series, {"past_values": (0,)}
+        "patchtst",
+        from_transformers("PatchTSTForPrediction", "PatchTSTConfig", **_SERIES),
+        _series,
+        {"past_values": (0,)},
     ),
     TorchModel(
         "patchtsmixer",
