@@ -153,6 +153,24 @@ def test_few_rows_meet_narrow_weights_alike_in_native_and_specialised_kernels(
     np.testing.assert_array_equal(native, specialised)
 
 
+UNARY = (
+    "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Exp Gelu Log Mish Sigmoid Sin Sinh Softplus Sqrt Tan Tanh".split()
+)
+
+
+@pytest.mark.parametrize("op", UNARY)
+@pytest.mark.parametrize("neighbour", [0.25, 1e9, math.inf, math.nan])
+def test_an_element_does_not_depend_on_its_neighbours(save: Save, op: str, neighbour: float) -> None:
+    """Sin and Cos once took another function for the whole vector where one lane of it was large."""
+    path = save(unary(op, [400]))
+    x = np.linspace(-3, 3, 400, dtype=np.float32)
+    mixed = x.copy()
+    mixed[::3] = neighbour
+    found, expected = run(path, mixed)["y"], run(path, x)["y"]
+    found[::3] = expected[::3] = 0
+    np.testing.assert_array_equal(found, expected)
+
+
 # --- inputs
 
 

@@ -88,9 +88,17 @@ INGOT_INLINE VF vsin_quadrant(VF x, int64_t quadrant) {
   VD y = (q & 1) != 0 ? c : s;
   return narrow(vdouble(vbits(y) ^ (q << 62 & INT64_MIN)));
 }
-INGOT_INLINE bool any_beyond_reduction(VF x) { return __builtin_reduce_or(__builtin_elementwise_abs(x) > 1e8f) != 0; }
-INGOT_INLINE VF vsin(VF x) { return any_beyond_reduction(x) ? vsin_libm(x) : vsin_quadrant(x, 0); }
-INGOT_INLINE VF vcos(VF x) { return any_beyond_reduction(x) ? vcos_libm(x) : vsin_quadrant(x, 1); }
+// Lane by lane: what lies in other lanes, which may be no part of the tensor, changes no result.
+INGOT_INLINE VF vsin(VF x) {
+  const VI far = __builtin_elementwise_abs(x) > 1e8f;
+  const VF near = vsin_quadrant(x, 0);
+  return __builtin_reduce_or(far) ? (far ? vsin_libm(x) : near) : near;
+}
+INGOT_INLINE VF vcos(VF x) {
+  const VI far = __builtin_elementwise_abs(x) > 1e8f;
+  const VF near = vsin_quadrant(x, 1);
+  return __builtin_reduce_or(far) ? (far ? vcos_libm(x) : near) : near;
+}
 
 // log2 of a finite x > 0 converted from float (so never a denormal double): x = 2^e m, m in [sqrt(1/2), sqrt 2),
 // ln m = 2 (s + s^3/3 + s^5/5 + ...), s = (m-1)/(m+1).
