@@ -1,4 +1,4 @@
-"""The quick parts of the harnesses: `make differential` and `make soak` do the same for longer."""
+"""The quick parts of the harnesses: `make differential`, `make faults` and `make soak` do the same for longer."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def run(harness: str, *arguments: str) -> str:
 
 def test_random_graphs_give_one_answer() -> None:
     assert " 0 findings" in run("differential", "--graphs", "700")
+
+
+def test_failing_calls_and_kills_are_survived() -> None:
+    names = "compile,run,save,emit,load IR,load library,quantize,convert"
+    assert " 0 findings" in run("faults", "--most", "4", "--kills", "10", "--operations", names)
 
 
 def test_a_long_life_holds_no_more_than_a_short_one() -> None:

@@ -42,6 +42,22 @@ def test_one_node_with_100_000_operands(save: Save, op: str) -> None:
     np.testing.assert_allclose(ingot.compile(path, opt_level=1).inference([X])["y"], expected, rtol=1e-4)
 
 
+def test_100_000_readers_of_one_tensor(save: Save) -> None:
+    """A chain in which every node reads x too, and one Sum of as many results."""
+    count = 50_000
+    chain = [helper.make_node("Max", [f"t{i}" if i else "x", "x"], [f"t{i + 1}"]) for i in range(count)]
+    for node in chain[::2]:
+        node.op_type = "Add"
+    wide = [helper.make_node("Neg" if i % 2 else "Abs", ["x"], [f"u{i}"]) for i in range(count)]
+    last = helper.make_node("Sum", [f"u{i}" for i in range(count)] + [f"t{count}"], ["y"])
+    path = save(make_model([*chain, *wide, last], [("x", F32, [4])], [("y", F32, [4])]))
+    x = -np.abs(X)
+    expected = x.copy()
+    for node in chain:
+        expected = np.maximum(expected, x) if node.op_type == "Max" else expected + x
+    np.testing.assert_allclose(ingot.compile(path).inference([x])["y"], expected - x * count, rtol=1e-4)
+
+
 def test_functions_that_double_20_times_are_refused(save: Save) -> None:
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("f", 1)]
     functions = []

@@ -72,6 +72,7 @@ def test_library_exports_exactly_the_interface(library: Path) -> None:
     done = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True)
     names = {line.split()[-1].split("@")[0] for line in done.stdout.splitlines()}
     interface = ["api_version", "create", "destroy", "signature", "run", "release", "error"]
+    interface += ["create_with", "run_with", "state_run_with"]
     interface += [
         f"state_{name}" for name in ("create", "destroy", "signature", "run", "reset", "length", "get", "set")
     ]

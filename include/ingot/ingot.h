@@ -25,7 +25,9 @@ typedef enum {
   INGOT_INVALID_INPUT = 3,
   INGOT_IO = 4,
   INGOT_INTERNAL = 5,
-  INGOT_RESOURCE = 6
+  INGOT_RESOURCE = 6,
+  INGOT_CANCELLED = 7,
+  INGOT_DEADLINE = 8
 } ingot_status;
 
 /* Element types: the numbers of ONNX's TensorProto.DataType. */
@@ -79,6 +81,32 @@ ingot_status ingot_run(ingot_model* model, const ingot_tensor* inputs, size_t in
                        size_t output_count);
 void ingot_release(ingot_tensor* output);
 
+/* Limits of a model and of a run. All zero is no limit; `size` is sizeof the struct, so that a library tells the fields
+ * that a program knows. */
+typedef struct {
+  size_t size;
+  int32_t threads;       /* as for ingot_create */
+  int32_t plans;         /* sets of shapes whose plans are kept; 0: 16 */
+  uint64_t memory_bytes; /* what the tensors of a run may take; 0: what the machine has */
+} ingot_create_options;
+ingot_status ingot_create_with(const ingot_create_options* options, ingot_model** model);
+
+typedef struct {
+  size_t size;
+  double timeout; /* seconds, from the call on; 0: none. Then INGOT_DEADLINE */
+  /* NULL, or a word that any thread (or a signal handler) sets to anything but 0, atomically: then INGOT_CANCELLED. It
+   * must live until the run returns; several runs may share it. */
+  const int32_t* cancel;
+  /* NULL, or a function that the calling thread calls about ten times a second: anything but 0 is INGOT_CANCELLED. */
+  int (*poll)(void* poll_data);
+  void* poll_data;
+} ingot_run_options;
+/* ingot_run within limits. A run looks at them between its steps, between pieces of long steps and in every turn of a
+ * loop. When it ends early, outputs hold nothing of use (memory that the library gave is taken back), and the model is
+ * as usable as before. */
+ingot_status ingot_run_with(ingot_model* model, const ingot_run_options* options, const ingot_tensor* inputs,
+                            size_t input_count, ingot_tensor* outputs, size_t output_count);
+
 /* A state: outputs of the model that become inputs of its next run and stay inside meanwhile, as keys and values of a
  * decoder do. inputs[i] and outputs[i] name a pair; a count of 0 leaves it to the library to find them. A model has any
  * number of states, each used by one thread at a time (others wait); all are destroyed before the model. */
@@ -91,6 +119,10 @@ const char* ingot_state_signature(const ingot_state* state);
 /* As ingot_run, with the inputs and outputs of the state's signature. */
 ingot_status ingot_state_run(ingot_state* state, const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs,
                              size_t output_count);
+/* The same within limits. A state that grows is then as it was before the run. One that a run changes in place is lost
+ * if it had begun to: runs fail with INGOT_INVALID_INPUT until the state is reset or its tensors are set. */
+ingot_status ingot_state_run_with(ingot_state* state, const ingot_run_options* options, const ingot_tensor* inputs,
+                                  size_t input_count, ingot_tensor* outputs, size_t output_count);
 /* As it was at first: of length 0 where it grows, zeros elsewhere. */
 ingot_status ingot_state_reset(ingot_state* state);
 /* Of what grows; -1 if nothing does. */
@@ -112,6 +144,12 @@ const char* ingot_error(void);
   ingot_status prefix##_run(ingot_model* model, const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs, \
                             size_t output_count);                                                                      \
   void prefix##_release(ingot_tensor* output);                                                                         \
+  ingot_status prefix##_create_with(const ingot_create_options* options, ingot_model** model);                         \
+  ingot_status prefix##_run_with(ingot_model* model, const ingot_run_options* options, const ingot_tensor* inputs,     \
+                                 size_t input_count, ingot_tensor* outputs, size_t output_count);                      \
+  ingot_status prefix##_state_run_with(ingot_state* state, const ingot_run_options* options,                           \
+                                       const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs,          \
+                                       size_t output_count);                                                           \
   ingot_status prefix##_state_create(ingot_model* model, const char* const* inputs, const char* const* outputs,        \
                                      size_t count, ingot_state** state);                                               \
   void prefix##_state_destroy(ingot_state* state);                                                                     \
@@ -130,6 +168,11 @@ typedef void (*ingot_destroy_fn)(ingot_model*);
 typedef const char* (*ingot_signature_fn)(const ingot_model*);
 typedef ingot_status (*ingot_run_fn)(ingot_model*, const ingot_tensor*, size_t, ingot_tensor*, size_t);
 typedef void (*ingot_release_fn)(ingot_tensor*);
+typedef ingot_status (*ingot_create_with_fn)(const ingot_create_options*, ingot_model**);
+typedef ingot_status (*ingot_run_with_fn)(ingot_model*, const ingot_run_options*, const ingot_tensor*, size_t,
+                                          ingot_tensor*, size_t);
+typedef ingot_status (*ingot_state_run_with_fn)(ingot_state*, const ingot_run_options*, const ingot_tensor*, size_t,
+                                                ingot_tensor*, size_t);
 typedef ingot_status (*ingot_state_create_fn)(ingot_model*, const char* const*, const char* const*, size_t,
                                               ingot_state**);
 typedef void (*ingot_state_destroy_fn)(ingot_state*);

@@ -11,8 +11,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ingot._ingot import VERSION, FusionEntry, Graph, Node, Port, State, open_model
+from ingot._ingot import VERSION, Cancel, FusionEntry, Graph, Node, Port, State, open_model
 from ingot.errors import (
+    CancelledError,
+    DeadlineError,
     Error,
     InternalError,
     InvalidInputError,
@@ -41,7 +43,10 @@ if TYPE_CHECKING:
 __version__: str = VERSION
 __all__ = [
     "AccuracyCriterion",
+    "Cancel",
+    "CancelledError",
     "ConversionReport",
+    "DeadlineError",
     "Error",
     "ExportReport",
     "FusionEntry",
@@ -111,6 +116,7 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     independent_dims: bool = False,
     wait: bool = False,
+    limits: Mapping[str, float] | None = None,
 ) -> Graph:
     """Reads a model and optimises it. It runs at once and gets faster while machine code is made in the background.
 
@@ -120,11 +126,33 @@ def compile(
     happens and compiles itself again; a library, which cannot, refuses.
     With wait, machine code is made first: here where shapes are known, else in the first run of each shape. Results
     are the same to the last bit. opt_level 0 fuses nothing, 1 makes no machine code.
+    limits says how much the model may take: compile_seconds, fold_seconds, fold_bytes, nodes, memory_bytes, plans
+    (docs/guarantees.md).
     """
     fixed = {name: list(shape) for name, shape in (shapes or {}).items()}
-    return open_model(path, dict(patterns or {}), opt_level, march, threads, fixed, wait, False, independent_dims)
+    return open_model(
+        path,
+        dict(patterns or {}),
+        opt_level,
+        march,
+        threads,
+        fixed,
+        wait,
+        False,
+        independent_dims,
+        dict(limits or {}),
+    )
 
 
-def load(path: str | bytes | os.PathLike[Any], *, threads: int = 0, wait: bool = False) -> Graph:
-    """Reads an IR folder, an .onnx file or a model.so. A library is code: load only those you trust."""
-    return open_model(path, {}, 3, "native", threads, {}, wait, True)
+def load(
+    path: str | bytes | os.PathLike[Any],
+    *,
+    threads: int = 0,
+    wait: bool = False,
+    limits: Mapping[str, float] | None = None,
+) -> Graph:
+    """Reads an IR folder, an .onnx file or a model.so. A library is code: load only those you trust.
+
+    limits as for compile; of a library, only memory_bytes and plans matter.
+    """
+    return open_model(path, {}, 3, "native", threads, {}, wait, True, False, dict(limits or {}))

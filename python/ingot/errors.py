@@ -35,7 +35,15 @@ class IoError(Error, OSError):
 
 
 class ResourceError(Error, MemoryError):
-    """Memory or threads that the system does not give."""
+    """Memory or threads that the system does not give, or that a limit does not allow."""
+
+
+class CancelledError(Error):
+    """A run that its caller ended (ingot.Cancel)."""
+
+
+class DeadlineError(Error, TimeoutError):
+    """Not done in the time that the caller gave."""
 
 
 class InternalError(Error):

@@ -14,7 +14,9 @@ enum class ErrorKind {
   InvalidInput = 3,  // tensors, shapes or options given by the caller
   Io = 4,            // a file that cannot be read or written
   Internal = 5,      // a broken promise of ours
-  Resource = 6,      // memory or threads that the system does not give
+  Resource = 6,      // memory or threads that the system does not give, or a limit does not allow
+  Cancelled = 7,     // ended by the host
+  Deadline = 8,      // not done in the time the host gave
 };
 
 class Error : public std::exception {

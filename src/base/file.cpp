@@ -39,19 +39,29 @@ int open_folder(const char* name, int in = AT_FDCWD) noexcept {
   return ::openat(in, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-// Removes what is in an open folder. Nothing here allocates: memory may have just run out.
-void remove_in(int folder) noexcept {
+// Calls visit(name) for what is in an open folder. Nothing here allocates: memory may have just run out. False where
+// it cannot be read.
+bool each_name(int folder, auto visit) {
   alignas(dirent64) char entries[4096];
-  for (long size = 0; (size = ::syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0;)
+  long size = 0;
+  while ((size = ::syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0)
     for (long at = 0; at < size;) {
       const auto* entry = reinterpret_cast<const dirent64*>(entries + at);
       at += entry->d_reclen;
       const std::string_view name = entry->d_name;
-      if (name == "." || name == ".." || ::unlinkat(folder, entry->d_name, 0) == 0 || errno != EISDIR) continue;
-      const Descriptor inside{open_folder(entry->d_name, folder)};
-      if (inside.fd >= 0) remove_in(inside.fd);
-      ::unlinkat(folder, entry->d_name, AT_REMOVEDIR);
+      if (name != "." && name != "..") visit(entry->d_name);
     }
+  return size == 0;
+}
+
+// Removes what is in an open folder.
+void remove_in(int folder) noexcept {
+  each_name(folder, [folder](const char* name) {
+    if (::unlinkat(folder, name, 0) == 0 || errno != EISDIR) return;
+    const Descriptor inside{open_folder(name, folder)};
+    if (inside.fd >= 0) remove_in(inside.fd);
+    ::unlinkat(folder, name, AT_REMOVEDIR);
+  });
 }
 
 constexpr const char* kEnding = ".tmp";
@@ -168,6 +178,14 @@ void AtomicFile::commit() {
   if (durable_ == Durable::kDisk) sync_folder_of(path_);
 }
 
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> out;
+  const Descriptor open{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (open.fd < 0 || !each_name(open.fd, [&](const char* name) { out.emplace_back(name); }))
+    io_error("cannot be read", folder, errno);
+  return out;
+}
+
 void remove_tree(const char* path) noexcept {
   const Descriptor folder{open_folder(path)};
   if (folder.fd >= 0) remove_in(folder.fd);
@@ -178,13 +196,16 @@ void remove_leftovers(const std::string& path) {
   const fs::path p = without_slash(path);
   const bool all = path.ends_with('/');
   const fs::path folder = all ? p : p.parent_path();
-  std::error_code error;
-  for (fs::directory_iterator at(folder.empty() ? "." : folder, error), end; !error && at != end; at.increment(error)) {
-    if (!is_temporary(at->path().filename().string(), all ? "" : p.filename().string())) continue;
-    std::error_code ignored;
-    const auto changed = fs::last_write_time(at->path(), ignored);
-    if (!ignored && changed + kStale < fs::file_time_type::clock::now()) remove_tree(at->path().c_str());
-  }
+  const std::string of = all ? "" : p.filename().string();
+  const Descriptor open{::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (open.fd < 0) return;
+  each_name(open.fd, [&](const char* name) {
+    if (!is_temporary(name, of)) return;
+    std::error_code error;
+    const fs::path found = folder / name;
+    const auto changed = fs::last_write_time(found, error);
+    if (!error && changed + kStale < fs::file_time_type::clock::now()) remove_tree(found.c_str());
+  });
 }
 
 void atomic_write(const std::string& path, std::span<const std::byte> bytes) {
@@ -213,12 +234,10 @@ struct TemporaryFolder {
 void require_replaceable(const std::string& folder, std::span<const std::string_view> may_hold) {
   if (!fs::is_directory(folder))
     throw Error(ErrorKind::Io, folder + ": exists and is not a folder", "give a path that does not exist yet");
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : names_in(folder))
     if (std::find(may_hold.begin(), may_hold.end(), name) == may_hold.end())
       throw Error(ErrorKind::Io, fmt::format("{}: is not replaced, because it also holds '{}'", folder, name),
                   "give a path that does not exist yet");
-  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ingot {
 
@@ -79,6 +80,10 @@ class AtomicFile {
 
 void atomic_write(const std::string& path, std::span<const std::byte>);
 void atomic_write(const std::string& path, std::string_view text);
+
+// Names of what is in a folder, in no order; Io where it cannot be read. std::filesystem's iterators end the process
+// where there is no memory for a name.
+std::vector<std::string> names_in(const std::string& folder);
 
 // Removes a file or a folder with all in it, as far as that can be done.
 void remove_tree(const char* path) noexcept;

@@ -8,14 +8,18 @@
 #include <thread>
 #include <vector>
 
+#include "base/stop.h"
+
 namespace ingot {
 
 void share_out(size_t count, size_t threads, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next{0};
   std::exception_ptr failure;
   std::mutex mutex;
+  const Stop* stop = stop_in_force;
   auto take = [&] {
     for (size_t i; (i = next.fetch_add(1)) < count;) try {
+        if (stop) stop->look();
         work(i);
       } catch (...) {
         const std::lock_guard lock(mutex);

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "cli/npy.h"
 
 namespace ingot {
@@ -55,10 +56,8 @@ std::vector<Array> read_file_sample(const std::string& path, const std::vector<P
 
 Samples from_folder(const std::string& folder, const std::vector<Port>& inputs) {
   std::vector<std::string> files;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string path = entry.path().string();
-    if (path.ends_with(".npz") || path.ends_with(".npy")) files.push_back(path);
-  }
+  for (const std::string& name : names_in(folder))
+    if (name.ends_with(".npz") || name.ends_with(".npy")) files.push_back((fs::path(folder) / name).string());
   std::sort(files.begin(), files.end());
   if (files.empty())
     throw Error(ErrorKind::InvalidInput, fmt::format("{}: holds no calibration data", folder),

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kAbout = "Ingot turns models into small, fast, self-contained CPU programs.";
 constexpr const char* kFooter =
     "Exit codes: 0 ok, 1 internal error, 2 wrong usage, 3 invalid model, 4 not supported, 5 invalid input,\n"
-    "6 a file cannot be read or written, 7 out of memory or threads.";
+    "6 a file cannot be read or written, 7 out of memory or threads, 8 not done in time, 9 cancelled.";
 
 void declare(ingot::Command& program) {
   ingot::add_compile(program);

@@ -3,6 +3,8 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/limits.h"
+#include "base/stop.h"
 #include "base/target.h"
 #include "cli/terminal.h"
 #include "passes/autocast.h"
@@ -47,6 +49,7 @@ void ModelOptions::add_to(Command& app) {
   app.option("--autocast", autocast, "lower precision: bf16, fp16, int8, int8-weights or int4-weights");
   app.option("--shape", shapes, "the shape of an input: name:1x128").value_name("NAME:DIMS");
   app.flag("--independent-dims", independent_dims, "inputs may differ in dims that share a name");
+  app.option("--limit", limits, "how much the model may take:\n" + describe_limits()).value_name("NAME=NUMBER");
 }
 
 CompileOptions ModelOptions::compile_options() const {
@@ -54,6 +57,7 @@ CompileOptions ModelOptions::compile_options() const {
   options.opt_level = opt_level;
   options.march = march;
   options.independent_dims = independent_dims;
+  for (const std::string& l : limits) set_limit(options.limits, l);
   for (const std::string& p : patterns) {
     const size_t eq = p.find('=');
     const std::string value = eq == std::string::npos ? "" : p.substr(eq + 1);
@@ -77,7 +81,9 @@ Model::Model(const ModelOptions& model, bool fix_shapes) : path_(model.path), op
     if (!model.autocast.empty())
       throw Error(ErrorKind::InvalidInput, fmt::format("--autocast: {} is compiled already", path_),
                   "compile the .onnx file or the IR folder it was made from");
-    library_ = std::make_unique<LibraryModel>(path_, 1);
+    SessionOptions one;
+    one.threads = 1;
+    library_ = std::make_unique<LibraryModel>(path_, one);
     inputs_ = library_->inputs();
     outputs_ = library_->outputs();
     return;
@@ -95,13 +101,14 @@ Model::Model(const ModelOptions& model, bool fix_shapes) : path_(model.path), op
 
 void Model::start(int threads, bool wait) {
   threads_ = default_threads(threads).threads;
+  SessionOptions options;
+  options.threads = threads;
+  options.limits = options_.limits;
   if (!graph_) {
-    library_ = std::make_unique<LibraryModel>(path_, threads);
+    library_ = std::make_unique<LibraryModel>(path_, options);
     return;
   }
   const Progress progress("compiling " + path_);
-  SessionOptions options;
-  options.threads = threads;
   options.warn = [](const std::string& text) { fmt::print(stderr, "warning: {}\n", text); };
   CompileOptions compile = options_;
   compile.wait = wait;
@@ -132,8 +139,11 @@ void Model::run_again(std::vector<Array>& inputs, NamedArrays& outputs) {
   for (size_t i = 0; i < outputs.size(); i++) outputs[i].first = outputs_[i].name;
 }
 
-NamedArrays Model::run(std::vector<Array>& inputs) {
+NamedArrays Model::run(std::vector<Array>& inputs, double timeout) {
   NamedArrays out;
+  Stop stop("the run", "--timeout");
+  stop.after(timeout);
+  const StopScope scope(stop);
   run_again(inputs, out);
   return out;
 }

@@ -22,6 +22,7 @@ struct ModelOptions {
   std::vector<std::string> shapes;    // input:1x128
   std::string autocast;               // a precision of passes/autocast.h; "": as it is
   bool independent_dims = false;
+  std::vector<std::string> limits;  // name=number
 
   void add_to(Command&);
   CompileOptions compile_options() const;
@@ -44,7 +45,8 @@ class Model {
 
   // Makes it ready to run. wait: runs wait for their machine code, which is otherwise made in the background.
   void start(int threads, bool wait = false);
-  NamedArrays run(std::vector<Array>& inputs);
+  // timeout: seconds; 0: any time.
+  NamedArrays run(std::vector<Array>& inputs, double timeout = 0);
   // For measuring: outputs go to memory that is kept from run to run.
   void run_again(std::vector<Array>& inputs, NamedArrays& outputs);
   int64_t arena_bytes() const { return session_ ? session_->arena_bytes() : 0; }

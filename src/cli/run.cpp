@@ -13,6 +13,7 @@ struct Options {
   InputOptions inputs;
   std::string output;
   int threads = 0;
+  double timeout = 0;
 };
 
 template <class T>
@@ -69,7 +70,7 @@ void run(const Options& o) {
         "--output out.npz holds them all");
   std::vector<Array> inputs = o.inputs.read(model.inputs(), o.model.parsed_shapes());
   model.start(o.threads);
-  NamedArrays outputs = model.run(inputs);
+  NamedArrays outputs = model.run(inputs, o.timeout);
   if (o.output.ends_with(".npz"))
     write_file(o.output, format_npz(outputs));
   else if (!o.output.empty())
@@ -88,6 +89,7 @@ void add_run(Command& app) {
   options->inputs.add_to(command);
   command.option("--output", options->output, "out.npz, or out.npy for one output; a summary when left out");
   command.option("--threads", options->threads, "0: what the process may use").between(0, 1024).shown_default("0");
+  command.option("--timeout", options->timeout, "seconds the run may take; exit code 8 after that").positive();
   command.callback([options] { run(*options); });
 }
 

@@ -53,6 +53,10 @@ int exit_code(ErrorKind kind) {
       return 6;
     case ErrorKind::Resource:
       return 7;
+    case ErrorKind::Deadline:
+      return 8;
+    case ErrorKind::Cancelled:
+      return 9;
     case ErrorKind::Internal:
       break;
   }

@@ -57,9 +57,9 @@ std::vector<std::string> exported_names(const std::string& prefix) {
     throw Error(ErrorKind::InvalidInput, fmt::format("prefix '{}' is not a name in C", prefix),
                 "letters, digits and underscores, not a digit first");
   std::vector<std::string> out;
-  for (const char* name :
-       {"api_version", "create", "destroy", "signature", "run", "release", "state_create", "state_destroy",
-        "state_signature", "state_run", "state_reset", "state_length", "state_get", "state_set", "error"}) {
+  for (const char* name : {"api_version", "create", "create_with", "destroy", "signature", "run", "run_with", "release",
+                           "state_create", "state_destroy", "state_signature", "state_run", "state_run_with",
+                           "state_reset", "state_length", "state_get", "state_set", "error"}) {
     out.push_back(std::string("ingot_") + name);
     if (!prefix.empty()) out.push_back(fmt::format("{}_{}=ingot_{}", prefix, name, name));
   }
@@ -107,6 +107,7 @@ std::unique_ptr<Session> make_session(std::shared_ptr<const Graph> graph, const 
       other.independent_dims = true;
       return make_session(again(other), other, session_options);
     };
+  const CompileTime time(options);
   const Target& target = session_target(options);
   std::shared_ptr<KernelSource> kernels;
   if (specialises(options)) kernels = compiled_kernels(target, Cache(options.cache_dir), waits(options));
@@ -116,12 +117,14 @@ std::unique_ptr<Session> make_session(std::shared_ptr<const Graph> graph, const 
 }
 
 void emit_library(std::shared_ptr<const Graph> graph, const std::string& path, const CompileOptions& options) {
+  const CompileTime time(options);
   const std::vector<const Target*> wanted = targets_of(options);
   std::vector<TargetKernels> kernels;
   std::vector<KernelRequest> requests;
   std::set<std::string> registrars;
   std::shared_ptr<const Graph> embedded = wanted.size() > 1 ? graph : nullptr;
   for (const Target* target : wanted) {
+    check_stop();
     const auto packed = packed_for(*graph, *target);
     kernels.push_back({target, {}});
     if (specialises(options))

@@ -202,12 +202,16 @@ Cache::Lock Cache::lock(const std::string& key) const {
 std::vector<Cache::Entry> Cache::entries() const {
   std::vector<Entry> out;
   if (!enabled()) return out;
-  std::error_code error;
-  for (const auto& file : fs::directory_iterator(folder_, error)) {
+  std::vector<std::string> names;
+  try {
+    names = names_in(folder_);
+  } catch (const Error&) {  // there is none yet, or none that can be read
+  }
+  for (const std::string& name : names) {
     struct stat about{};
-    if (!is_entry(file.path()) || stat(file.path().c_str(), &about) != 0 || !S_ISREG(about.st_mode)) continue;
-    out.push_back(
-        {file.path().filename().string(), about.st_size, about.st_mtim.tv_sec * kSecond + about.st_mtim.tv_nsec});
+    const fs::path file = fs::path(folder_) / name;
+    if (!is_entry(file) || stat(file.c_str(), &about) != 0 || !S_ISREG(about.st_mode)) continue;
+    out.push_back({name, about.st_size, about.st_mtim.tv_sec * kSecond + about.st_mtim.tv_nsec});
   }
   std::sort(out.begin(), out.end(),
             [](const Entry& a, const Entry& b) { return a.used != b.used ? a.used > b.used : a.key < b.key; });

@@ -4,9 +4,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
+#include "base/stop.h"
 #include "graph/graph.h"
 #include "runtime/session.h"
 
@@ -21,6 +24,20 @@ struct CompileOptions {
   bool wait = false;                                   // a session runs no native kernel where it may specialise it
   std::string prefix;                                  // of a library's functions, besides ingot_
   std::string cache_dir;                               // the folder of the disk cache; "": as compiler/cache.h says
+  Limits limits;                                       // compile_seconds, fold_seconds, fold_bytes, nodes
+};
+
+// Puts the limit compile_seconds in force for the calling thread.
+class CompileTime {
+ public:
+  explicit CompileTime(const CompileOptions& options) {
+    stop_.after(options.limits.compile_seconds);
+    if (options.limits.compile_seconds > 0) scope_.emplace(stop_);
+  }
+
+ private:
+  Stop stop_{"compiling", "the limit compile_seconds"};
+  std::optional<StopScope> scope_;
 };
 
 // What each fusion did: for `ingot compile --explain`.

@@ -7,12 +7,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/json.h"
+#include "base/stop.h"
 #include "runtime/c_values.h"
 
 namespace ingot {
@@ -27,26 +28,39 @@ std::vector<Port> ports_of(const Graph& graph, const std::vector<TensorId>& ids)
   return out;
 }
 
-Dim dim_from_json(const nlohmann::json& d) {
-  if (d.is_number_integer()) return d.get<int64_t>();
-  const auto text = d.get<std::string>();
-  return text == "?" ? Dim::unknown() : Dim::symbol(text);
+const Json& need(const Json& json, const char* key) {
+  const Json* found = json.find(key);
+  if (!found) invalid_model("the signature has no '{}'", key);
+  return *found;
+}
+const std::string& text_of(const Json& json) {
+  if (!json.text()) invalid_model("the signature has something else for a text");
+  return *json.text();
+}
+const Json::Array& items_of(const Json& json) {
+  if (!json.array()) invalid_model("the signature has something else for a list");
+  return *json.array();
 }
 
-std::vector<Port> ports_from_json(const nlohmann::json& list) {
+Dim dim_from_json(const Json& d) {
+  if (d.integer()) return *d.integer();
+  return text_of(d) == "?" ? Dim::unknown() : Dim::symbol(text_of(d));
+}
+
+std::vector<Port> ports_from_json(const Json& list) {
   std::vector<Port> out;
-  for (const auto& entry : list) {
+  for (const Json& entry : items_of(list)) {
     Port port;
-    port.name = entry.at("name").get<std::string>();
-    const auto dtype = entry.at("dtype").get<std::string>();
+    port.name = text_of(need(entry, "name"));
+    const std::string& dtype = text_of(need(entry, "dtype"));
     port.dtype = dtype_from_name(dtype).value_or(DType::Undefined);
     if (port.dtype == DType::Undefined) invalid_model("the signature has an unknown element type '{}'", dtype);
-    if (const auto& shape = entry.at("shape"); shape.is_array()) {
+    if (const Json& shape = need(entry, "shape"); shape.array()) {
       port.shape.emplace();
-      for (const auto& d : shape) port.shape->push_back(dim_from_json(d));
+      for (const Json& d : *shape.array()) port.shape->push_back(dim_from_json(d));
     }
-    if (entry.contains("form")) {
-      const auto form = form_from_name(entry.at("form").get<std::string>());
+    if (const Json* named = entry.find("form")) {
+      const auto form = form_from_name(text_of(*named));
       if (!form) invalid_model("the signature has an unknown form");
       port.form = *form;
     }
@@ -136,7 +150,7 @@ void* open_library(const std::string& path) {
   return dlopen((path.substr(0, name) + spelling + path.substr(name)).c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-LibraryModel::LibraryModel(const std::string& path, int threads) {
+LibraryModel::LibraryModel(const std::string& path, const SessionOptions& options) {
   // An absolute path: dlopen looks for a bare name in the system's folders instead of here.
   const std::string absolute = std::filesystem::absolute(path).string();
   if (!std::filesystem::exists(absolute)) throw Error(ErrorKind::Io, fmt::format("{}: no such file", path));
@@ -169,6 +183,11 @@ LibraryModel::LibraryModel(const std::string& path, int threads) {
                 fmt::format("{}: made for interface version {}, this is version {}", path, found, INGOT_API_VERSION),
                 "compile the model again with this version of Ingot");
   }
+  auto later = [&]<class Fn>(Fn& fn, const char* name) { fn = reinterpret_cast<Fn>(dlsym(handle_, name)); };
+  ingot_create_with_fn create_with = nullptr;
+  later(create_with, "ingot_create_with");
+  later(run_with_, "ingot_run_with");
+  later(state_.run_with, "ingot_state_run_with");
   symbol(state_.create, "ingot_state_create");
   symbol(state_.destroy, "ingot_state_destroy");
   symbol(state_.signature, "ingot_state_signature");
@@ -178,7 +197,11 @@ LibraryModel::LibraryModel(const std::string& path, int threads) {
   symbol(state_.get, "ingot_state_get");
   symbol(state_.set, "ingot_state_set");
   try {
-    check(create(threads, &model_));
+    const ingot_create_options wanted{.size = sizeof wanted,
+                                      .threads = options.threads,
+                                      .plans = static_cast<int32_t>(std::min(options.limits.plans, 1e9)),
+                                      .memory_bytes = static_cast<uint64_t>(options.limits.memory_bytes)};
+    check(create_with ? create_with(&wanted, &model_) : create(options.threads, &model_));
     read_signature(path);
   } catch (...) {
     if (model_) destroy_(model_);
@@ -194,11 +217,11 @@ LibraryModel::~LibraryModel() {
 
 void LibraryModel::read_signature(const std::string& path) {
   try {
-    const auto json = nlohmann::json::parse(signature_(model_));
-    inputs_ = ports_from_json(json.at("inputs"));
-    outputs_ = ports_from_json(json.at("outputs"));
-  } catch (const nlohmann::json::exception& e) {
-    throw Error(ErrorKind::InvalidModel, fmt::format("{}: its signature cannot be read: {}", path, e.what()));
+    const Json json = Json::parse(signature_(model_));
+    inputs_ = ports_from_json(need(json, "inputs"));
+    outputs_ = ports_from_json(need(json, "outputs"));
+  } catch (const Error& e) {
+    throw Error(ErrorKind::InvalidModel, fmt::format("{}: its signature cannot be read: {}", path, e.message()));
   }
 }
 
@@ -210,6 +233,24 @@ void LibraryModel::raise(ingot_status status) const {
     text.resize(at);
   }
   throw Error(static_cast<ErrorKind>(status), text, hint);
+}
+
+// run(), or run_with(options) where the thread has a Stop in force.
+template <class Run, class RunWith>
+ingot_status LibraryModel::within_limits(Run run, RunWith run_with) const {
+  Stop* stop = stop_in_force;
+  if (!stop || (!run_with_ && !stop->cuts())) return run();
+  if (!run_with_)
+    throw Error(ErrorKind::Unsupported, "the library knows no deadlines",
+                "compile the model again with this version of Ingot");
+  stop->check();
+  ingot_run_options options{};
+  options.size = sizeof options;
+  options.timeout = stop->has_deadline() ? std::max(stop->seconds_left(), 1e-9) : 0;
+  options.cancel = stop->cancel();
+  options.poll = stop->poll();
+  options.poll_data = stop->poll_data();
+  return run_with(&options);
 }
 
 // Views of some of the inputs, memory for some of the outputs; call(in, in_count, out, out_count) runs.
@@ -245,7 +286,9 @@ void LibraryModel::hand_over(ingot_tensor& t, size_t index, const OutputAllocato
 void LibraryModel::run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate) {
   run(inputs, every(inputs_), every(outputs_), allocate,
       [&](const ingot_tensor* in, size_t in_count, ingot_tensor* out, size_t out_count) {
-        return run_(model_, in, in_count, out, out_count);
+        return within_limits(
+            [&] { return run_(model_, in, in_count, out, out_count); },
+            [&](const ingot_run_options* o) { return run_with_(model_, o, in, in_count, out, out_count); });
       });
 }
 
@@ -260,7 +303,9 @@ std::vector<Value> LibraryModel::run(const std::vector<Value>& inputs) {
     }
   } release{in};
   for (size_t i = 0; i < inputs.size(); i++) to_c(inputs[i], inputs_[i].name, in.emplace_back());
-  check(run_(model_, in.data(), in.size(), out.data(), out.size()));
+  check(within_limits(
+      [&] { return run_(model_, in.data(), in.size(), out.data(), out.size()); },
+      [&](const ingot_run_options* o) { return run_with_(model_, o, in.data(), in.size(), out.data(), out.size()); }));
   std::vector<Value> values;
   for (size_t i = 0; i < out.size(); i++) {
     values.push_back(owned(from_c(out[i], outputs_[i].name)));
@@ -278,7 +323,10 @@ class LibraryModel::BoundState : public State {
   void run(const std::vector<TensorView>& given, const OutputAllocator& allocate) override {
     model_.run(given, inputs(), outputs(), allocate,
                [&](const ingot_tensor* in, size_t in_count, ingot_tensor* out, size_t out_count) {
-                 return model_.state_.run(state_, in, in_count, out, out_count);
+                 return model_.within_limits([&] { return model_.state_.run(state_, in, in_count, out, out_count); },
+                                             [&](const ingot_run_options* o) {
+                                               return model_.state_.run_with(state_, o, in, in_count, out, out_count);
+                                             });
                });
   }
   void reset() override { model_.check(model_.state_.reset(state_)); }
@@ -306,14 +354,14 @@ std::unique_ptr<State> LibraryModel::bind_state(const StateNames& names) {
   }
   ingot_state* state = nullptr;
   check(state_.create(model_, inputs.data(), outputs.data(), names.size(), &state));
-  const auto json = nlohmann::json::parse(state_.signature(state));
+  const Json json = Json::parse(state_.signature(state));
   auto index = [](const std::vector<Port>& ports, const std::string& name) {
     return static_cast<size_t>(std::find_if(ports.begin(), ports.end(), [&](const Port& p) { return p.name == name; }) -
                                ports.begin());
   };
   std::vector<Tied> pairs;
-  for (const auto& pair : json.at("state"))
-    pairs.push_back({index(inputs_, pair.at(0).get<std::string>()), index(outputs_, pair.at(1).get<std::string>())});
+  for (const Json& pair : items_of(need(json, "state")))
+    pairs.push_back({index(inputs_, text_of(items_of(pair).at(0))), index(outputs_, text_of(items_of(pair).at(1)))});
   return std::make_unique<BoundState>(*this, state, pairs);
 }
 

@@ -40,13 +40,14 @@ void* open_library(const std::string& path);
 class LibraryModel {
  public:
   // Throws Io when the file is missing or no library, InvalidModel when it does not export the interface.
-  explicit LibraryModel(const std::string& path, int threads = 0);
+  explicit LibraryModel(const std::string& path, const SessionOptions& = {});
   ~LibraryModel();
   LibraryModel(const LibraryModel&) = delete;
   LibraryModel& operator=(const LibraryModel&) = delete;
 
   const std::vector<Port>& inputs() const { return inputs_; }
   const std::vector<Port>& outputs() const { return outputs_; }
+  // Within the Stop in force, as Session::run; Unsupported for a library that was made before there were limits.
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate);
   std::vector<Value> run(const std::vector<Value>& inputs);
   // The library must outlive the state.
@@ -61,6 +62,8 @@ class LibraryModel {
   void check(ingot_status status) const {
     if (status != INGOT_OK) raise(status);
   }
+  template <class Run, class RunWith>
+  ingot_status within_limits(Run run, RunWith run_with) const;
   void read_signature(const std::string& path);
   [[noreturn]] void raise(ingot_status) const;
 
@@ -69,6 +72,7 @@ class LibraryModel {
   ingot_destroy_fn destroy_ = nullptr;
   ingot_signature_fn signature_ = nullptr;
   ingot_run_fn run_ = nullptr;
+  ingot_run_with_fn run_with_ = nullptr;  // null in older libraries, as state_.run_with
   ingot_release_fn release_ = nullptr;
   ingot_error_fn error_ = nullptr;
   struct {
@@ -76,6 +80,7 @@ class LibraryModel {
     ingot_state_destroy_fn destroy = nullptr;
     ingot_state_signature_fn signature = nullptr;
     ingot_state_run_fn run = nullptr;
+    ingot_state_run_with_fn run_with = nullptr;
     ingot_state_reset_fn reset = nullptr;
     ingot_state_length_fn length = nullptr;
     ingot_state_get_fn get = nullptr;

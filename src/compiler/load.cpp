@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "base/unique_names.h"
 #include "compiler/compiler.h"
 #include "expansions/expand.h"
@@ -18,6 +19,20 @@ namespace {
 void note_operators(const Graph& graph, FusionReport* report) {
   if (!report) return;
   for (const Node& n : graph.nodes) report->operators.push_back(n.qualified_op());
+}
+
+int64_t count_nodes(const Graph& graph) {
+  auto total = static_cast<int64_t>(graph.nodes.size());
+  for (const Node& n : graph.nodes)
+    for (const auto& [attr, value] : n.attrs)
+      if (const auto* body = std::get_if<GraphPtr>(&value); body && *body) total += count_nodes(**body);
+  return total;
+}
+
+void check_nodes(const Graph& graph, const Limits& limits) {
+  if (const int64_t count = count_nodes(graph); static_cast<double>(count) > limits.nodes)
+    throw Error(ErrorKind::InvalidModel, fmt::format("the model has {} nodes, more than {}", count, limits.nodes),
+                "the limit nodes allows more");
 }
 
 }  // namespace
@@ -81,19 +96,22 @@ std::shared_ptr<Graph> load_model(const std::string& path, const CompileOptions&
     if (fs::path(path).extension() == ".so")
       throw Error(ErrorKind::InvalidInput, path + " is a compiled library",
                   "run it as it is; compile the model it was made from");
-    graph = load_onnx(path);
+    graph = load_onnx(path, nullptr, options.limits);
     if (options.independent_dims) untie_dims(*graph);
   }
   fix_shapes(*graph, options.shapes);
   try {
     expand(*graph);
+    check_nodes(*graph, options.limits);
   } catch (const Error& e) {
+    if (is_stop(e)) throw;
     throw e.at(path);
   }
   return graph;
 }
 
 std::shared_ptr<Graph> prepare_model(const std::string& path, const CompileOptions& options, FusionReport* report) {
+  const CompileTime time(options);
   auto graph = load_model(path, options);
   note_operators(*graph, report);
   if (fs::is_directory(path))
@@ -104,8 +122,10 @@ std::shared_ptr<Graph> prepare_model(const std::string& path, const CompileOptio
 }
 
 void prepare_graph(Graph& graph, const CompileOptions& options, FusionReport* report) {
+  const CompileTime time(options);
   fix_shapes(graph, options.shapes);
   expand(graph);
+  check_nodes(graph, options.limits);
   note_operators(graph, report);
   optimise(graph, options, report);
 }

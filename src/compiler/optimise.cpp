@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "compiler/compiler.h"
 #include "emitter/ir_folder.h"
 #include "matcher/fusion.h"
@@ -33,10 +34,11 @@ constexpr std::array kClusters = {"conv", "winograd", "matmul", "reduce", "eleme
 
 class Pipeline {
  public:
-  Pipeline(Graph& graph, const CompileOptions& options, FusionReport* report)
-      : graph_(graph), options_(options), report_(report), dump_(std::getenv("INGOT_DUMP")) {}
+  Pipeline(Graph& graph, const CompileOptions& options, FusionReport* report, FoldBudget& budget)
+      : graph_(graph), options_(options), report_(report), budget_(budget), dump_(std::getenv("INGOT_DUMP")) {}
 
   void pass(const std::string& name, void (*run)(Graph&)) {
+    check_stop();
     run(graph_);
     check(name);
   }
@@ -45,7 +47,7 @@ class Pipeline {
   void fold(FoldWeights weights = FoldWeights::kNone) {
     pass("infer_shapes", infer_shapes);
     for (int round = 0; round < kMaxFoldRounds; round++) {
-      const bool folded = fold_constants(graph_, weights), inlined = inline_if(graph_);
+      const bool folded = fold_constants(graph_, weights, &budget_), inlined = inline_if(graph_);
       if (!folded && !inlined) break;
       pass("infer_shapes", infer_shapes);
     }
@@ -60,6 +62,7 @@ class Pipeline {
   void fusion(const Fusion& f) {
     auto it = options_.patterns.find(f.name);
     if (it != options_.patterns.end() && !it->second) return;
+    check_stop();
     Explain explain;
     if (report_)
       explain = [&](const std::string& node, const std::string& outcome) {
@@ -82,6 +85,7 @@ class Pipeline {
   Graph& graph_;
   const CompileOptions& options_;
   FusionReport* report_;
+  FoldBudget& budget_;  // shared by the graph and those in it
   const char* dump_;
   int step_ = 0;
 };
@@ -106,15 +110,15 @@ void for_subgraphs(Graph& graph, const std::function<void(Graph&)>& work) {
 
 // Fewer nodes, canonical spellings, constants where values are known, in loops and branches too; and out of loops what
 // does not change there.
-void clean_up(Graph& graph, Pipeline& p, const CompileOptions& options) {
+void clean_up(Graph& graph, Pipeline& p, const CompileOptions& options, FoldBudget& budget) {
   p.pass("merge_common", merge_common);
   p.fold();
   p.pass("simplify", simplify);
   p.fold();
   if (std::none_of(graph.nodes.begin(), graph.nodes.end(), has_subgraph)) return;
   for_subgraphs(graph, [&](Graph& body) {
-    Pipeline inner(body, options, nullptr);
-    clean_up(body, inner, options);
+    Pipeline inner(body, options, nullptr, budget);
+    clean_up(body, inner, options, budget);
   });
   p.pass("hoist_invariants", hoist_invariants);
   p.fold();
@@ -144,17 +148,13 @@ void check_names(const CompileOptions& options) {
   }
 }
 
-}  // namespace
-
-void optimise(Graph& graph, const CompileOptions& options, FusionReport* report) {
-  check_order();
-  check_names(options);
-  Pipeline p(graph, options, report);
+void optimise(Graph& graph, const CompileOptions& options, FusionReport* report, FoldBudget& budget) {
+  Pipeline p(graph, options, report, budget);
   if (options.opt_level == 0) {
     p.pass("infer_shapes", infer_shapes);
     return;
   }
-  clean_up(graph, p, options);
+  clean_up(graph, p, options, budget);
   p.pass("fold_batch_norm", fold_batch_norm);
   p.pass("fold_pad", fold_pad);
   p.pass("simplify", simplify);
@@ -178,10 +178,21 @@ void optimise(Graph& graph, const CompileOptions& options, FusionReport* report)
   p.fusions(kClusters);
   p.fold(FoldWeights::kAll);
   for_subgraphs(graph, [&](Graph& body) {
-    optimise(body, options, report);
+    optimise(body, options, report, budget);
     forward_outputs(body);
   });
   p.pass("mark_sized_by_data", mark_sized_by_data);
+}
+
+}  // namespace
+
+void optimise(Graph& graph, const CompileOptions& options, FusionReport* report) {
+  check_order();
+  check_names(options);
+  FoldBudget budget;
+  if (options.limits.fold_seconds > 0) budget.seconds = options.limits.fold_seconds;
+  budget.bytes = options.limits.fold_bytes;
+  optimise(graph, options, report, budget);
 }
 
 }  // namespace ingot

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "planner/cut.h"
 #include "planner/lowering.h"
 
@@ -43,7 +44,8 @@ bool lower_for(Lowering& low, const Sizes& sizes) {
   try {
     low.update(inputs);
     return true;
-  } catch (const Error&) {  // models constrain their dims: multiples of 32, equal pairs, upper bounds
+  } catch (const Error& e) {  // models constrain their dims: multiples of 32, equal pairs, upper bounds
+    if (is_stop(e)) throw;
     return false;
   } catch (const DataNeeded&) {
     return false;

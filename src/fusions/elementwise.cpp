@@ -72,7 +72,7 @@ bool may_join(const Editor& e, const Group& g, TensorId t, bool& escapes) {
   const Node& p = e.node(h);
   if (!joins(e, p)) return false;
   escapes = e.is_output(t);
-  for (Handle user : e.consumers(t)) escapes |= !g.has(user);
+  for (size_t i = 0; i < e.consumers(t).size() && !escapes; i++) escapes = !g.has(e.consumers(t)[i]);
   const bool same = same_shape(e.info(t), e.info(g.results[0]));
   if (!same && (escapes || !is_cheap(p))) return false;
   if (escapes && (g.results.size() >= kMaxResults || comes_back(e, g, t))) return false;

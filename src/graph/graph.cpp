@@ -51,11 +51,10 @@ ConstantPtr make_constant(DType dtype, std::vector<int64_t> dims, std::byte** da
   c->dtype = dtype;
   c->dims = std::move(dims);
   const auto size = static_cast<size_t>(byte_size(dtype, c->elements()));
-  void* memory = aligned_memory(size);
-  if (!memory) fail(ErrorKind::Resource, "no memory for a constant of {} bytes", size);
-  c->owner = std::shared_ptr<void>(memory, std::free);
-  c->bytes = {static_cast<std::byte*>(memory), size};
-  *data = static_cast<std::byte*>(memory);
+  const std::shared_ptr<void> memory = tensor_memory(static_cast<int64_t>(size), "a tensor");
+  c->owner = memory;
+  *data = static_cast<std::byte*>(memory.get());
+  c->bytes = {*data, size};
   return c;
 }
 

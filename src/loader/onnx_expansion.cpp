@@ -6,11 +6,9 @@
 namespace ingot {
 namespace {
 
-constexpr int64_t kMaxNodes = int64_t{1} << 19;
-
 class Expansion {
  public:
-  explicit Expansion(const OnnxModel& model) : model_(model) {}
+  Expansion(const OnnxModel& model, int64_t most) : model_(model), most_(most) {}
 
   template <class Nodes>
   int64_t size(const Nodes& nodes, int depth) {
@@ -22,7 +20,10 @@ class Expansion {
         if (a.has_g()) total += size(a.g().node(), depth + 1);
       auto it = model_.functions.find(function_key(n.domain(), n.op_type(), n.overload()));
       if (it != model_.functions.end()) total += size(*it->second, depth + 1);
-      if (total > kMaxNodes) invalid_model("the model has more than {} nodes once functions are inlined", kMaxNodes);
+      if (total > most_)
+        throw Error(ErrorKind::InvalidModel,
+                    fmt::format("the model has more than {} nodes once functions are inlined", most_),
+                    "the limit nodes allows more");
     }
     return total;
   }
@@ -38,11 +39,14 @@ class Expansion {
 
   static constexpr int64_t kOpen = -1;  // being measured
   const OnnxModel& model_;
+  const int64_t most_;
   std::unordered_map<const onnx::FunctionProto*, int64_t> sizes_;
 };
 
 }  // namespace
 
-void check_expansion(const OnnxModel& model) { Expansion(model).size(model.proto.graph().node(), 0); }
+void check_expansion(const OnnxModel& model, int64_t most) {
+  Expansion(model, most).size(model.proto.graph().node(), 0);
+}
 
 }  // namespace ingot

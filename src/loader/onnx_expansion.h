@@ -5,7 +5,7 @@
 namespace ingot {
 
 // InvalidModel when functions call themselves or each other in a circle, are nested too deeply, or when the graph with
-// every call replaced by its body would have more nodes than any honest model.
-void check_expansion(const OnnxModel&);
+// every call replaced by its body would have more than `most` nodes.
+void check_expansion(const OnnxModel&, int64_t most);
 
 }  // namespace ingot

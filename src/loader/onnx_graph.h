@@ -22,7 +22,10 @@ using Attributes = std::map<std::string, Attribute>;
 struct OnnxModel {
   explicit OnnxModel(std::shared_ptr<const FileContent> file) : tensors(std::move(file)) {}
 
-  onnx::ModelProto proto;
+  // In an arena: what is in one is never destroyed message by message, which protobuf cannot do where it ran out of
+  // memory half way.
+  google::protobuf::Arena arena;
+  onnx::ModelProto& proto = *google::protobuf::Arena::CreateMessage<onnx::ModelProto>(&arena);
   TensorReader tensors;
   SymbolNames symbols;
   Opsets opsets;

@@ -46,7 +46,7 @@ void parse(const std::string& bytes, onnx::ModelProto& proto) {
     throw Error(ErrorKind::InvalidModel, "is not a valid ONNX file", "the file may be truncated, or not an ONNX model");
 }
 
-void read_model(OnnxModel& model, std::span<const std::byte> file) {
+void read_model(OnnxModel& model, std::span<const std::byte> file, const Limits& limits) {
   if (file.empty()) invalid_model("the file is empty");
   const std::string bytes = cut_raw_data(file);
   if (bytes.size() > INT32_MAX) invalid_model("more than 2 GB are left without the weights");
@@ -62,15 +62,16 @@ void read_model(OnnxModel& model, std::span<const std::byte> file) {
   for (const auto& f : proto.functions())
     if (!model.functions.emplace(function_key(f.domain(), f.name(), f.overload()), &f).second)
       invalid_model("function '{}' is defined twice", f.name());
-  check_expansion(model);
+  check_expansion(model, static_cast<int64_t>(limits.nodes));
 }
 
 }  // namespace
 
-std::shared_ptr<Graph> load_onnx(const std::string& path, std::map<std::string, int64_t>* opsets) try {
+std::shared_ptr<Graph> load_onnx(const std::string& path, std::map<std::string, int64_t>* opsets,
+                                 const Limits& limits) try {
   auto file = FileContent::read(path);
   OnnxModel model(file);
-  read_model(model, file->bytes());
+  read_model(model, file->bytes(), limits);
   GraphPtr graph = OnnxGraphBuilder(model, nullptr, nullptr, model.opsets, 0).build(model.proto.graph());
   for (const auto& entry : model.proto.metadata_props()) graph->metadata[entry.key()] = entry.value();
   verify(*graph);

@@ -33,6 +33,7 @@ std::vector<DType> operand_types(const Editor& e, const Node& n) {
 }  // namespace
 
 bool is_expressible(const Editor& e, const Node& n) {
+  if (n.inputs.size() > kMaxClusterInstructions) return false;  // a Sum of thousands
   const OpDef* def = OpRegistry::get().find(n.op, n.domain);
   if (!def || !def->expr || n.outputs.size() != 1 || n.inputs.empty()) return false;
   for (TensorId t : n.inputs)

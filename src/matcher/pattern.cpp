@@ -122,6 +122,7 @@ class Matcher {
            match(p->parts[i], t, m, [&](Match& rest) { return match_operands(p, n, order, i + 1, rest, next); });
   }
 
+  static constexpr size_t kMostParts = 8, kMostNodes = 32;  // more than any formula has: chains may be endless
   // t = number * part * part / part ..., or number + part - part ...; a value that others read too is one part.
   void take_apart(TensorId t, bool is_sum, bool inverse, bool top, Parts& out) {
     if (auto c = scalar_value(e_.info(t))) {
@@ -130,7 +131,8 @@ class Matcher {
     }
     Editor::Handle h = e_.producer(t);
     const Node* n = h == Editor::kNone ? nullptr : &e_.node(h);
-    if (!n || !n->domain.empty() || (!top && !e_.single_use(t)) || out.parts.size() > 8) {
+    if (!n || !n->domain.empty() || (!top && !e_.single_use(t)) || out.parts.size() > kMostParts ||
+        out.nodes.size() > kMostNodes) {
       out.parts.push_back({t, inverse});
       return;
     }

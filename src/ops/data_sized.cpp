@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/stop.h"
 #include "kernels/number.h"
 #include "ops/host.h"
 #include "ops/host_tensors.h"
@@ -101,7 +102,10 @@ void run_unique(HostContext& ctx) {
       numbers.push_back(elements_of(*slices.back()));
     }
   }
+  size_t compared = 0;
+  constexpr size_t kBetweenChecks = 4096;
   auto less = [&](int64_t a, int64_t b) {
+    if (++compared % kBetweenChecks == 0) check_stop();
     const auto i = static_cast<size_t>(a), j = static_cast<size_t>(b);
     return text ? words[i] < words[j] : numbers[i] < numbers[j];
   };
@@ -183,7 +187,9 @@ void run_suppression(HostContext& ctx) {
         if (!scored || score[i] > least) order.push_back(i);
       std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return score[i] > score[j]; });
       std::vector<Box> kept;
+      size_t looked = 0;
       for (int64_t i : order) {
+        if (looked++ % 256 == 0) check_stop();  // each is compared with all that are kept
         if (static_cast<int64_t>(kept.size()) >= most) break;
         const Box box = box_at(boxes.as<float>().data() + (b * count + i) * 4, centred);
         if (std::any_of(kept.begin(), kept.end(), [&](const Box& k) { return overlap(k, box) > threshold; })) continue;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "base/utf8.h"
 
 namespace ingot {
@@ -497,7 +498,9 @@ void Regex::follow(Threads& threads, uint32_t start, std::u32string_view text, s
 std::optional<Regex::Match> Regex::run(std::u32string_view text, size_t from, bool whole) const {
   Threads now(program_.size()), next(program_.size());
   std::optional<Match> best;
+  constexpr size_t kBetweenChecks = 1024;  // characters
   for (size_t at = from;; at++) {
+    if (at % kBetweenChecks == 0) check_stop();
     if (!best && (!whole || at == from)) follow(now, start_, text, at, at);
     next.clear();
     for (const auto& thread : now.alive) {

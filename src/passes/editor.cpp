@@ -30,6 +30,7 @@ Editor::~Editor() {
 void Editor::grow() {
   producer_.resize(graph.tensors.size(), kNone);
   consumers_.resize(graph.tensors.size());
+  consumer_inputs_.resize(graph.tensors.size());
   is_output_.resize(graph.tensors.size());
   is_input_.resize(graph.tensors.size());
 }
@@ -37,15 +38,31 @@ void Editor::grow() {
 void Editor::link(Handle h) {
   for (TensorId t : node(h).outputs)
     if (t != kNoTensor) producer_[static_cast<size_t>(t)] = h;
-  for (TensorId t : node(h).inputs)
-    if (t != kNoTensor) consumers_[static_cast<size_t>(t)].push_back(h);
+  places_.resize(nodes_.size());
+  places_[static_cast<size_t>(h)].resize(node(h).inputs.size());
+  for (size_t i = 0; i < node(h).inputs.size(); i++)
+    if (node(h).inputs[i] != kNoTensor) add_use(node(h).inputs[i], h, i);
+}
+
+void Editor::add_use(TensorId t, Handle h, size_t input) {
+  const auto at = static_cast<size_t>(t);
+  places_[static_cast<size_t>(h)][input] = static_cast<uint32_t>(consumers_[at].size());
+  consumers_[at].push_back(h);
+  consumer_inputs_[at].push_back(static_cast<uint32_t>(input));
 }
 
 void Editor::unlink(Handle h) {
   for (TensorId t : node(h).outputs)
     if (t != kNoTensor && producer_[static_cast<size_t>(t)] == h) producer_[static_cast<size_t>(t)] = kNone;
-  for (TensorId t : node(h).inputs) {
-    if (t != kNoTensor) std::erase(consumers_[static_cast<size_t>(t)], h);  // all uses of t at once
+  for (size_t i = 0; i < node(h).inputs.size(); i++) {
+    if (node(h).inputs[i] == kNoTensor) continue;
+    const auto t = static_cast<size_t>(node(h).inputs[i]);
+    const uint32_t place = places_[static_cast<size_t>(h)][i];  // the last use moves here
+    places_[static_cast<size_t>(consumers_[t].back())][consumer_inputs_[t].back()] = place;
+    consumers_[t][place] = consumers_[t].back();
+    consumer_inputs_[t][place] = consumer_inputs_[t].back();
+    consumers_[t].pop_back();
+    consumer_inputs_[t].pop_back();
   }
 }
 
@@ -129,16 +146,12 @@ void Editor::set_inputs(Handle h, std::vector<TensorId> inputs) {
 
 bool Editor::replace_uses(TensorId from, TensorId to) {
   bool any = !consumers(from).empty();
-  std::vector<Handle> users = std::move(consumers_[static_cast<size_t>(from)]);
-  consumers_[static_cast<size_t>(from)].clear();
-  Handle last = kNone;  // one entry per use, and those of one node mostly stand together
-  for (Handle h : users) {
-    if (h == std::exchange(last, h)) continue;
-    for (TensorId& t : edit(h).inputs) {
-      if (t != from) continue;
-      t = to;
-      consumers_[static_cast<size_t>(to)].push_back(h);
-    }
+  if (from == to) return false;
+  const std::vector<Handle> users = std::exchange(consumers_[static_cast<size_t>(from)], {});
+  const std::vector<uint32_t> inputs = std::exchange(consumer_inputs_[static_cast<size_t>(from)], {});
+  for (size_t i = 0; i < users.size(); i++) {
+    edit(users[i]).inputs[inputs[i]] = to;
+    add_use(to, users[i], inputs[i]);
   }
   changed_ |= any;
   if (!is_output(from)) return any;

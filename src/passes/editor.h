@@ -71,13 +71,17 @@ class Editor {
  private:
   void link(Handle);
   void unlink(Handle);
+  void add_use(TensorId, Handle, size_t input);
   std::string fresh(const std::string& base);
   void grow();
 
   std::deque<Node> nodes_;  // references to nodes survive additions
   std::vector<bool> alive_;
   std::vector<Handle> producer_;
+  // Of each tensor, by use: the node, and which of its inputs it is. Of each node, by input: where that use stands.
+  // A use is taken out in one step, however many there are.
   std::vector<std::vector<Handle>> consumers_;
+  std::vector<std::vector<uint32_t>> consumer_inputs_, places_;
   std::vector<bool> is_output_, is_input_;
   std::unordered_set<std::string> names_;
   bool changed_ = false, finished_ = false;

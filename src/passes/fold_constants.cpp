@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <chrono>
 
+#include "base/stop.h"
 #include "ops/op.h"
 #include "passes/constants.h"
 #include "passes/passes.h"
@@ -114,14 +116,38 @@ bool worth_evaluating(const Graph& g, const Node& n) {
   return out <= kMaxBytes && (out <= kSmallBytes || out <= kMaxGrowth * in);
 }
 
-bool fold_node(Graph& g, const Node& n) {
+using Clock = std::chrono::steady_clock;
+
+// evaluate() within a budget.
+bool evaluate_within(const Graph& g, const Node& n, std::vector<ConstantPtr>& out, FoldBudget& budget) {
+  if (budget.seconds <= 0) return false;
+  const auto start = Clock::now();
+  bool done = false;
+  Stop stop("folding", "the limit fold_seconds");
+  if (budget.seconds < std::numeric_limits<double>::infinity()) stop.after(budget.seconds);
+  try {
+    const StopScope scope(stop);
+    done = evaluate(g, n, out, static_cast<int64_t>(std::min<double>(kMaxBytes, budget.bytes)));
+  } catch (const Error& e) {
+    if (!is_stop(e)) throw;
+    check_stop();  // is it the compiler's own time that is over?
+    budget.seconds = 0;
+    return false;
+  }
+  budget.seconds -= std::chrono::duration<double>(Clock::now() - start).count();
+  for (const ConstantPtr& c : out)
+    if (done && c) budget.bytes -= static_cast<double>(c->bytes.size());
+  return done;
+}
+
+bool fold_node(Graph& g, const Node& n, FoldBudget& budget) {
   std::vector<ConstantPtr> out;
   for (TensorId t : n.outputs) out.push_back(t == kNoTensor ? nullptr : from_values(g.info(t)));
   bool all = true;
   for (size_t i = 0; i < out.size(); i++) all &= n.outputs[i] == kNoTensor || out[i] != nullptr;
   if (!all) {
     out.clear();
-    if (!worth_evaluating(g, n) || !evaluate(g, n, out, kMaxBytes)) return false;
+    if (!worth_evaluating(g, n) || !evaluate_within(g, n, out, budget)) return false;
   }
   for (size_t i = 0; i < n.outputs.size() && i < out.size(); i++) {
     if (n.outputs[i] == kNoTensor) continue;
@@ -134,12 +160,14 @@ bool fold_node(Graph& g, const Node& n) {
 
 }  // namespace
 
-bool fold_constants(Graph& graph, FoldWeights fold) {
+bool fold_constants(Graph& graph, FoldWeights fold, FoldBudget* budget) {
+  FoldBudget any;
   size_t kept = 0, count = graph.nodes.size();
   const std::vector<bool> keep = nodes_on_weights(graph, fold);
   for (size_t i = 0; i < count; i++) {
     Node& n = graph.nodes[i];
-    if (!keep[i] && may_fold(n) && fold_node(graph, n)) continue;
+    check_stop();
+    if (!keep[i] && may_fold(n) && fold_node(graph, n, budget ? *budget : any)) continue;
     if (kept != i) graph.nodes[kept] = std::move(n);
     kept++;
   }

@@ -1,4 +1,5 @@
 #include "base/error.h"
+#include "base/stop.h"
 #include "ops/host.h"
 #include "ops/op.h"
 #include "passes/passes.h"
@@ -92,7 +93,8 @@ void infer_loop_body(const Node& n, Graph& body, const std::vector<TensorInfo>& 
     bool weaker = false;
     try {
       infer_shapes(body);
-    } catch (const Error&) {
+    } catch (const Error& e) {
+      if (is_stop(e)) throw;
       break;  // shapes of the first turn that do not fit the others
     }
     for (size_t i = 0; i < states; i++) weaker |= weaken(body, i);
@@ -131,6 +133,7 @@ void infer_shapes(Graph& graph) {
   };
   try {
     for (const Node& node : graph.nodes) {
+      check_stop();
       for (const auto& [attr, value] : node.attrs)
         if (const auto* body = std::get_if<GraphPtr>(&value)) {
           bind_body(node, **body, known);

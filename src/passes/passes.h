@@ -2,6 +2,8 @@
 // expect a graph that verifies and leave one that does, without dead nodes. Those that read shapes work with what
 // infer_shapes has found so far; a tensor they add carries its own type and shape.
 #pragma once
+#include <limits>
+
 #include "base/error.h"
 #include "graph/graph.h"
 
@@ -30,7 +32,11 @@ void in_body(const Node& node, const Work& work) {
 // widened (a Cast of f16 or bf16 for a product or a table, a DequantizeLinear). They stay as they are while passes and
 // fusions that use them so are still to come: kNone. kTransposed folds the transposes.
 enum class FoldWeights { kNone, kTransposed, kAll };
-bool fold_constants(Graph&, FoldWeights);
+// What folding may still take: a node that would take more is left as it is.
+struct FoldBudget {
+  double seconds = std::numeric_limits<double>::infinity(), bytes = seconds;
+};
+bool fold_constants(Graph&, FoldWeights, FoldBudget* budget = nullptr);
 
 // An If whose condition is known becomes the nodes of the branch it takes. Precondition: infer_shapes. True when one
 // did.

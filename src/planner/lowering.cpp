@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/stop.h"
+
 namespace ingot {
 namespace {
 
@@ -149,10 +151,16 @@ void Lowering::update(const PlanInputs& inputs, const KnownValues& known) {
   known_ = known;
   for (size_t i = 0; i < inputs.size(); i++) set_input(i, inputs[i], known);
   for (size_t i = 0; i < graph_.nodes.size(); i++)
-    if (ancestors_[i] && to_infer_[i]) infer(i);
+    if (ancestors_[i] && to_infer_[i]) {
+      check_stop();
+      infer(i);
+    }
   if (find_needed_) find_needed();
   for (size_t i = 0; i < graph_.nodes.size(); i++)
-    if (needed_[i] && to_lower_[i]) lower(i);
+    if (needed_[i] && to_lower_[i]) {
+      check_stop();
+      lower(i);
+    }
 }
 
 std::vector<std::shared_ptr<LoweredNode>> Lowering::nodes() const {

@@ -167,16 +167,20 @@ void add_builder(nb::module_& m) {
       .def(
           "graph",
           [](const GraphBuilder& b, std::map<std::string, bool> patterns, int opt_level, const std::string& march,
-             int threads, std::map<std::string, std::vector<int64_t>> shapes, bool wait) {
+             int threads, std::map<std::string, std::vector<int64_t>> shapes, bool wait,
+             const std::map<std::string, double>& limits) {
             const auto [options, session] =
-                read_options(std::move(patterns), opt_level, march, threads, std::move(shapes), wait);
+                read_options(std::move(patterns), opt_level, march, threads, std::move(shapes), wait, limits);
             return b.graph(options, session);
           },
           "patterns"_a = std::map<std::string, bool>(), "opt_level"_a = 3, "march"_a = "native", "threads"_a = 0,
           "shapes"_a = std::map<std::string, std::vector<int64_t>>(), "wait"_a = false,
+          "limits"_a = std::map<std::string, double>(),
           nb::sig("def graph(self, patterns: collections.abc.Mapping[str, bool] = ..., opt_level: int = 3, march: str "
                   "= 'native', threads: int = 0, shapes: collections.abc.Mapping[str, "
-                  "collections.abc.Sequence[int]] = ..., wait: bool = False) -> Graph"),
+                  "collections.abc.Sequence[int]] = ..., wait: bool = False, limits: collections.abc.Mapping[str, "
+                  "float] = ...) -> "
+                  "Graph"),
           "The optimised model, as ingot.compile gives it; the options are the same.")
       .def(
           "write",

@@ -46,19 +46,19 @@ std::unique_ptr<PyGraph> PyGraph::open(const std::string& path, const CompileOpt
   self->path_ = path;
   self->options_ = options;
   self->session_options_ = session_options;
-  {
-    nb::gil_scoped_release unlocked;
+  StoppableCall call({});
+  call([&] {
     if (is_library_file(path)) {
       if (!allow_library)
         throw Error(ErrorKind::InvalidInput, fmt::format("{}: is compiled already", path), "load it with ingot.load");
-      self->library_ = std::make_unique<LibraryModel>(path, session_options.threads);
+      self->library_ = std::make_unique<LibraryModel>(path, session_options);
     } else {
       self->graph_ = prepare_model(path, options, &self->report_);
       if (!std::filesystem::is_directory(path))
         self->again_ = [path](const CompileOptions& other) { return prepare_model(path, other); };
       if (options.wait) self->session();
     }
-  }
+  });
   self->read_ports();
   return self;
 }
@@ -70,10 +70,8 @@ std::unique_ptr<PyGraph> PyGraph::adopt(std::shared_ptr<Graph> graph, const Comp
   self->options_ = options;
   self->session_options_ = session_options;
   self->graph_ = std::move(graph);
-  {
-    nb::gil_scoped_release unlocked;
-    prepare_graph(*self->graph_, options, &self->report_);
-  }
+  StoppableCall call({});
+  call([&] { prepare_graph(*self->graph_, options, &self->report_); });
   self->read_ports();
   return self;
 }
@@ -137,31 +135,29 @@ std::vector<std::pair<uintptr_t, size_t>> PyGraph::constant_memory() {
   return {found.begin(), found.end()};
 }
 
-std::vector<OutputBuffer> PyGraph::run_plain(nb::handle given) {
-  return run_ports(inputs_, outputs_.size(), given,
+std::vector<OutputBuffer> PyGraph::run_plain(nb::handle given, const RunLimits& limits) {
+  return run_ports(inputs_, outputs_.size(), given, limits,
                    [&](const std::vector<TensorView>& views, const OutputAllocator& allocate) {
                      library_ ? library_->run(views, allocate) : session().run(views, allocate);
                    });
 }
 
-nb::object PyGraph::inference(nb::handle given) {
+nb::object PyGraph::inference(nb::handle given, const RunLimits& limits) {
   if (plain_) {
-    std::vector<OutputBuffer> out = run_plain(given);
+    std::vector<OutputBuffer> out = run_plain(given, limits);
     return outputs_.as_dict(out);
   }
   std::vector<nb::object> keep;
   const std::vector<Value> in = inputs_.read_values(given, keep);
   std::vector<Value> out;
-  {
-    nb::gil_scoped_release unlocked;
-    out = library_ ? library_->run(in) : session().run(in);
-  }
+  StoppableCall call(limits);
+  call([&] { out = library_ ? library_->run(in) : session().run(in); });
   return outputs_.as_dict(out);
 }
 
-nb::object PyGraph::run(nb::handle given, nb::handle tensor_type) {
+nb::object PyGraph::run(nb::handle given, nb::handle tensor_type, const RunLimits& limits) {
   if (!plain_) unsupported("{}: run is for tensors of numbers; use inference", path_);
-  std::vector<OutputBuffer> out = run_plain(given);
+  std::vector<OutputBuffer> out = run_plain(given, limits);
   return as_tensors(out, tensor_type);
 }
 
@@ -180,10 +176,8 @@ nb::object PyGraph::dump_tensors(const std::vector<std::string>& names, nb::hand
   std::vector<nb::object> keep;
   const std::vector<Value> in = inputs_.read_values(given, keep);
   std::vector<Value> found;
-  {
-    nb::gil_scoped_release unlocked;
-    found = session().run_for(in, names);
-  }
+  StoppableCall call({});
+  call([&] { found = session().run_for(in, names); });
   nb::dict result;
   for (size_t i = 0; i < names.size(); i++) result[names[i].c_str()] = to_python(found[i]);
   return result;
@@ -216,10 +210,10 @@ void PyGraph::save(const std::string& folder) const {
 
 void PyGraph::emit(const std::string& path, const std::string& prefix) const {
   graph_with_constants("graph to emit again");
-  nb::gil_scoped_release unlocked;
   CompileOptions options = options_;
   options.prefix = prefix;
-  emit_library(graph_, path, options);
+  StoppableCall call({});
+  call([&] { emit_library(graph_, path, options); });
 }
 
 std::string PyGraph::yaml() const { return to_yaml(graph_with_constants("graph to print")); }

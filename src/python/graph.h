@@ -37,10 +37,10 @@ class PyGraph {
   void keep_only_session();
   void use_cache(const std::string& folder) { options_.cache_dir = folder; }
 
-  nb::object inference(nb::handle inputs);
+  nb::object inference(nb::handle inputs, const RunLimits& = {});
   nb::object call(const nb::args&, const nb::kwargs&);
   // Inputs and results through the DLPack exchange interface of a class of tensors (python/exchange.h).
-  nb::object run(nb::handle inputs, nb::handle tensor_type);
+  nb::object run(nb::handle inputs, nb::handle tensor_type, const RunLimits&);
   std::unique_ptr<State> bind_state(const StateNames&);
   nb::object dump_tensors(const std::vector<std::string>& names, nb::handle inputs);
   // A new graph in a lower precision (passes/autocast.h).
@@ -59,7 +59,7 @@ class PyGraph {
   const Graph& graph(const char* what) const;
   const Graph& graph_with_constants(const char* what) const;
   // For graphs whose inputs and outputs are tensors of numbers.
-  std::vector<OutputBuffer> run_plain(nb::handle given);
+  std::vector<OutputBuffer> run_plain(nb::handle given, const RunLimits&);
 
   std::string path_;
   CompileOptions options_;

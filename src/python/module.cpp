@@ -37,6 +37,10 @@ const char* class_of(ErrorKind kind) {
       return "IoError";
     case ErrorKind::Resource:
       return "ResourceError";
+    case ErrorKind::Cancelled:
+      return "CancelledError";
+    case ErrorKind::Deadline:
+      return "DeadlineError";
     case ErrorKind::Internal:
       break;
   }
@@ -78,8 +82,10 @@ nb::object shape_of(const Port& port) {
 
 std::unique_ptr<PyGraph> open(nb::handle path, std::map<std::string, bool> patterns, int opt_level,
                               const std::string& march, int threads, std::map<std::string, std::vector<int64_t>> shapes,
-                              bool wait, bool allow_library, bool independent_dims) {
-  auto [options, session] = read_options(std::move(patterns), opt_level, march, threads, std::move(shapes), wait);
+                              bool wait, bool allow_library, bool independent_dims,
+                              const std::map<std::string, double>& limits) {
+  auto [options, session] =
+      read_options(std::move(patterns), opt_level, march, threads, std::move(shapes), wait, limits);
   options.independent_dims = independent_dims;
   return PyGraph::open(file_path(path), options, session, allow_library);
 }
@@ -102,6 +108,7 @@ NB_MODULE(_ingot, m) {
   m.doc() = "The compiled part of Ingot; use the names the package `ingot` exports.";
   m.attr("VERSION") = kVersion;
 
+  add_cancel(m);
   nb::class_<Port>(m, "Port", "An input or output of a model.")
       .def_prop_ro(
           "form", [](const Port& p) { return std::string(ingot::name(p.form)); },
@@ -132,20 +139,31 @@ NB_MODULE(_ingot, m) {
 
   nb::class_<PyGraph> graph(m, "Graph", "A model: it can be run, saved as Engine IR, and emitted as a library.");
   graph
-      .def("inference", &PyGraph::inference, "inputs"_a,
-           nb::sig("def inference(self, inputs: collections.abc.Sequence[typing.Any] | "
-                   "collections.abc.Mapping[str, typing.Any]) -> dict[str, typing.Any]"),
-           "Runs the model. inputs: a list or tuple in the order of `inputs`, or a dict by name; numpy arrays, torch\n"
-           "tensors or anything with __dlpack__. Returns numpy arrays by name, in the order of `outputs`.")
+      .def(
+          "inference",
+          [](PyGraph& g, nb::handle inputs, std::optional<double> timeout, const PyCancel* cancel) {
+            return g.inference(inputs, {timeout, cancel});
+          },
+          "inputs"_a, nb::kw_only(), "timeout"_a = nb::none(), "cancel"_a = nb::none(),
+          nb::sig("def inference(self, inputs: collections.abc.Sequence[typing.Any] | "
+                  "collections.abc.Mapping[str, typing.Any], *, timeout: float | None = None, "
+                  "cancel: Cancel | None = None) -> dict[str, typing.Any]"),
+          "Runs the model. inputs: a list or tuple in the order of `inputs`, or a dict by name; numpy arrays, torch\n"
+          "tensors or anything with __dlpack__. Returns numpy arrays by name, in the order of `outputs`.\n"
+          "DeadlineError after timeout seconds, CancelledError once cancel.cancel() is called, from any thread.")
       .def("__call__", &PyGraph::call,
            nb::sig("def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> dict[str, typing.Any]"),
            "inference with the inputs as arguments, by position or by name.")
-      .def("run", &PyGraph::run, "inputs"_a, "tensor_type"_a,
-           nb::sig("def run(self, inputs: collections.abc.Sequence[typing.Any], tensor_type: type[typing.Any]) -> "
-                   "list[typing.Any]"),
-           "inference for tensors of one library, with the least overhead: tensor_type (torch.Tensor) is a class with\n"
-           "DLPack's C exchange interface. Inputs in the order of `inputs`; contiguous ones are used where they lie.\n"
-           "Results in the order of `outputs`, in memory of their own that the tensors take over.")
+      .def(
+          "run",
+          [](PyGraph& g, nb::handle inputs, nb::handle tensor_type, std::optional<double> timeout,
+             const PyCancel* cancel) { return g.run(inputs, tensor_type, {timeout, cancel}); },
+          "inputs"_a, "tensor_type"_a, nb::kw_only(), "timeout"_a = nb::none(), "cancel"_a = nb::none(),
+          nb::sig("def run(self, inputs: collections.abc.Sequence[typing.Any], tensor_type: type[typing.Any], *, "
+                  "timeout: float | None = None, cancel: Cancel | None = None) -> list[typing.Any]"),
+          "inference for tensors of one library, with the least overhead: tensor_type (torch.Tensor) is a class with\n"
+          "DLPack's C exchange interface. Inputs in the order of `inputs`; contiguous ones are used where they lie.\n"
+          "Results in the order of `outputs`, in memory of their own that the tensors take over.")
       .def("dump_tensors", &PyGraph::dump_tensors, "names"_a, "inputs"_a,
            nb::sig("def dump_tensors(self, names: collections.abc.Sequence[str], inputs: "
                    "collections.abc.Sequence[typing.Any] | "
@@ -187,11 +205,12 @@ NB_MODULE(_ingot, m) {
   add_state(m, graph);
 
   m.def("open_model", &open, "path"_a, "patterns"_a, "opt_level"_a, "march"_a, "threads"_a, "shapes"_a, "wait"_a,
-        "allow_library"_a, "independent_dims"_a = false,
+        "allow_library"_a, "independent_dims"_a = false, "limits"_a = std::map<std::string, double>(),
         nb::sig("def open_model(path: str | bytes | os.PathLike[typing.Any], patterns: collections.abc.Mapping[str, "
                 "bool], opt_level: int, "
                 "march: str, threads: int, shapes: collections.abc.Mapping[str, collections.abc.Sequence[int]], "
-                "wait: bool, allow_library: bool, independent_dims: bool = False) -> Graph"));
+                "wait: bool, allow_library: bool, independent_dims: bool = False, limits: collections.abc.Mapping[str, "
+                "float] = ...) -> Graph"));
   add_builder(m);
   add_quantizer(m);
   add_cache(m);

@@ -9,7 +9,8 @@ namespace nb = nanobind;
 
 std::pair<CompileOptions, SessionOptions> read_options(std::map<std::string, bool> patterns, int opt_level,
                                                        const std::string& march, int threads,
-                                                       std::map<std::string, std::vector<int64_t>> shapes, bool wait) {
+                                                       std::map<std::string, std::vector<int64_t>> shapes, bool wait,
+                                                       const std::map<std::string, double>& limits) {
   if (opt_level < 0 || opt_level > 3) invalid_input("opt_level is 0 to 3, not {}", opt_level);
   if (threads < 0) invalid_input("threads is a count, or 0 for what the process may use, not {}", threads);
   CompileOptions options;
@@ -20,6 +21,8 @@ std::pair<CompileOptions, SessionOptions> read_options(std::map<std::string, boo
   options.wait = wait;
   SessionOptions session;
   session.threads = threads;
+  for (const auto& [name, value] : limits) set_limit(options.limits, name, value);
+  session.limits = options.limits;
   return {options, session};
 }
 

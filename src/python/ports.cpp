@@ -110,7 +110,8 @@ nb::object NamedPorts::as_dict(const std::vector<Value>& values) const {
   return result;
 }
 
-std::vector<OutputBuffer> run_ports(const NamedPorts& inputs, size_t outputs, nb::handle given, const RunViews& run) {
+std::vector<OutputBuffer> run_ports(const NamedPorts& inputs, size_t outputs, nb::handle given, const RunLimits& limits,
+                                    const RunViews& run) {
   static thread_local Inputs spare;
   Inputs in = std::move(spare);
   in.views.resize(inputs.size());
@@ -119,11 +120,11 @@ std::vector<OutputBuffer> run_ports(const NamedPorts& inputs, size_t outputs, nb
     in.keep[i] = read_array(value, inputs.ports()[i].name, in.views[i]);
   });
   std::vector<OutputBuffer> out(outputs);
-  {
-    nb::gil_scoped_release unlocked;
+  StoppableCall call(limits);
+  call([&] {
     run(in.views,
         [&out](size_t i, DType dtype, const std::vector<int64_t>& dims) { return out[i].allocate(dtype, dims); });
-  }
+  });
   for (nb::object& o : in.keep) o.reset();
   spare = std::move(in);
   return out;

@@ -6,6 +6,7 @@
 
 #include "compiler/library.h"
 #include "python/arrays.h"
+#include "python/stop.h"
 
 namespace ingot::python {
 
@@ -30,7 +31,8 @@ class NamedPorts {
 
 using RunViews = std::function<void(const std::vector<TensorView>&, const OutputAllocator&)>;
 // Reads the inputs, which are tensors of numbers, and runs without the GIL.
-std::vector<OutputBuffer> run_ports(const NamedPorts& inputs, size_t outputs, nb::handle given, const RunViews& run);
+std::vector<OutputBuffer> run_ports(const NamedPorts& inputs, size_t outputs, nb::handle given, const RunLimits&,
+                                    const RunViews& run);
 // Tensors of another library in order, through its DLPack exchange interface (python/exchange.h).
 nb::object as_tensors(std::vector<OutputBuffer>&, nb::handle tensor_type);
 

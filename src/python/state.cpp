@@ -40,14 +40,14 @@ size_t PyState::pair_of(const std::string& name) const {
               fmt::format("its tensors are {}", fmt::join(keys(), ", ")));
 }
 
-std::vector<OutputBuffer> PyState::run_plain(nb::handle given) {
+std::vector<OutputBuffer> PyState::run_plain(nb::handle given, const RunLimits& limits) {
   return run_ports(
-      inputs_, outputs_.size(), given,
+      inputs_, outputs_.size(), given, limits,
       [&](const std::vector<TensorView>& views, const OutputAllocator& allocate) { state_->run(views, allocate); });
 }
 
-nb::object PyState::inference(nb::handle given) {
-  std::vector<OutputBuffer> out = run_plain(given);
+nb::object PyState::inference(nb::handle given, const RunLimits& limits) {
+  std::vector<OutputBuffer> out = run_plain(given, limits);
   return outputs_.as_dict(out);
 }
 
@@ -56,8 +56,8 @@ nb::object PyState::call(const nb::args& args, const nb::kwargs& kwargs) {
   return kwargs.empty() ? inference(args) : inference(kwargs);
 }
 
-nb::object PyState::run(nb::handle given, nb::handle tensor_type) {
-  std::vector<OutputBuffer> out = run_plain(given);
+nb::object PyState::run(nb::handle given, nb::handle tensor_type, const RunLimits& limits) {
+  std::vector<OutputBuffer> out = run_plain(given, limits);
   return as_tensors(out, tensor_type);
 }
 
@@ -103,17 +103,27 @@ void add_state(nb::module_& m, nb::class_<PyGraph>& graph) {
                       "What a model carries from one run to the next: outputs that become inputs of the next run and\n"
                       "stay inside meanwhile. Made by Graph.bind_state. state[name] reads the tensor of an input as\n"
                       "numpy array and sets it; dict(state) has all.")
-      .def("inference", &PyState::inference, "inputs"_a,
-           nb::sig("def inference(self, inputs: collections.abc.Sequence[typing.Any] | "
-                   "collections.abc.Mapping[str, typing.Any]) -> dict[str, typing.Any]"),
-           "As Graph.inference, with the inputs and outputs that are not in the state.")
+      .def(
+          "inference",
+          [](PyState& g, nb::handle inputs, std::optional<double> timeout, const PyCancel* cancel) {
+            return g.inference(inputs, {timeout, cancel});
+          },
+          "inputs"_a, nb::kw_only(), "timeout"_a = nb::none(), "cancel"_a = nb::none(),
+          nb::sig("def inference(self, inputs: collections.abc.Sequence[typing.Any] | "
+                  "collections.abc.Mapping[str, typing.Any], *, timeout: float | None = None, "
+                  "cancel: Cancel | None = None) -> dict[str, typing.Any]"),
+          "As Graph.inference, with the inputs and outputs that are not in the state.")
       .def("__call__", &PyState::call,
            nb::sig("def __call__(self, *args: typing.Any, **kwargs: typing.Any) -> dict[str, typing.Any]"),
            "inference with the inputs as arguments, by position or by name.")
-      .def("run", &PyState::run, "inputs"_a, "tensor_type"_a,
-           nb::sig("def run(self, inputs: collections.abc.Sequence[typing.Any], tensor_type: type[typing.Any]) -> "
-                   "list[typing.Any]"),
-           "As Graph.run, with the inputs and outputs that are not in the state.")
+      .def(
+          "run",
+          [](PyState& g, nb::handle inputs, nb::handle tensor_type, std::optional<double> timeout,
+             const PyCancel* cancel) { return g.run(inputs, tensor_type, {timeout, cancel}); },
+          "inputs"_a, "tensor_type"_a, nb::kw_only(), "timeout"_a = nb::none(), "cancel"_a = nb::none(),
+          nb::sig("def run(self, inputs: collections.abc.Sequence[typing.Any], tensor_type: type[typing.Any], *, "
+                  "timeout: float | None = None, cancel: Cancel | None = None) -> list[typing.Any]"),
+          "As Graph.run, with the inputs and outputs that are not in the state.")
       .def("reset", &PyState::reset,
            "As it was at first: of length 0 where it grows, zeros elsewhere. Its memory is kept.")
       .def("keys", &PyState::keys, "Names of the inputs that the state feeds.")

@@ -11,9 +11,9 @@ class PyState {
   const std::vector<Port>& inputs() const { return inputs_.ports(); }
   const std::vector<Port>& outputs() const { return outputs_.ports(); }
   std::vector<std::string> keys() const;
-  nb::object inference(nb::handle inputs);
+  nb::object inference(nb::handle inputs, const RunLimits& = {});
   nb::object call(const nb::args&, const nb::kwargs&);
-  nb::object run(nb::handle inputs, nb::handle tensor_type);
+  nb::object run(nb::handle inputs, nb::handle tensor_type, const RunLimits&);
   void reset();
   nb::object length();  // None where nothing grows
   nb::object get(const std::string& name);
@@ -22,7 +22,7 @@ class PyState {
 
  private:
   size_t pair_of(const std::string& name) const;
-  std::vector<OutputBuffer> run_plain(nb::handle inputs);
+  std::vector<OutputBuffer> run_plain(nb::handle inputs, const RunLimits&);
 
   std::unique_ptr<State> state_;
   NamedPorts inputs_, outputs_, kept_;

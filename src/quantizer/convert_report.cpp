@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "quantizer/form_parts.h"
 #include "quantizer/products.h"
 #include "writer/onnx_graph.h"
@@ -135,18 +135,17 @@ std::string report_text(const ConvertReport& r) {
 }
 
 std::string report_json(const ConvertReport& r) {
-  using Json = nlohmann::ordered_json;
-  Json json;
-  json["model"] = r.model;
-  json["output"] = r.output;
-  json["quantized"] = Json::array();
+  Json::Array done, left;
   for (const auto& n : r.quantized)
-    json["quantized"].push_back({{"name", n.name}, {"operator", n.op}, {"form", n.form}, {"reason", n.reason}});
-  json["not_quantized"] = Json::array();
+    done.push_back(Json::Object{{"name", n.name}, {"operator", n.op}, {"form", n.form}, {"reason", n.reason}});
   for (const auto& n : r.unquantized)
-    json["not_quantized"].push_back({{"name", n.name}, {"operator", n.op}, {"reason", n.reason}});
-  json["notes"] = r.notes;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    left.push_back(Json::Object{{"name", n.name}, {"operator", n.op}, {"reason", n.reason}});
+  const Json json(Json::Object{{"model", r.model},
+                               {"output", r.output},
+                               {"quantized", std::move(done)},
+                               {"not_quantized", std::move(left)},
+                               {"notes", Json::list(r.notes)}});
+  return json.dump(2) + "\n";
 }
 
 }  // namespace ingot

@@ -1,12 +1,11 @@
-#include <nlohmann/json.hpp>
+#include <algorithm>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "quantizer/facts.h"
 
 namespace ingot {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::pair<BiasRecipe, const char*> kRecipes[] = {
     {BiasRecipe::Int32, "int32"}, {BiasRecipe::Fp32, "fp32"}, {BiasRecipe::Fp32Trailing, "fp32-trailing"}};
@@ -23,55 +22,66 @@ template <class... Args>
   throw Error(ErrorKind::InvalidInput, where + ": " + fmt::format(format, std::forward<Args>(args)...));
 }
 
-template <class T>
-T value(const Json& json, const std::string& where, const char* expected) {
-  try {
-    return json.get<T>();
-  } catch (const Json::exception&) {
-    bad(where, "expected {}", expected);
-  }
+bool flag(const Json& json, const std::string& where) {
+  if (!json.boolean()) bad(where, "expected a bool");
+  return *json.boolean();
 }
 
-const Json& object(const Json& json, const std::string& where, std::initializer_list<const char*> known) {
-  if (!json.is_object()) bad(where, "expected an object");
-  for (const auto& [key, item] : json.items())
+int64_t integer(const Json& json, const std::string& where) {
+  if (!json.integer()) bad(where, "expected an integer");
+  return *json.integer();
+}
+
+const std::string& text(const Json& json, const std::string& where, const char* expected) {
+  if (!json.text()) bad(where, "expected {}", expected);
+  return *json.text();
+}
+
+// known: the keys there may be; none: any.
+const Json::Object& object(const Json& json, const std::string& where, std::initializer_list<const char*> known) {
+  if (!json.object()) bad(where, "expected an object");
+  for (const auto& [key, item] : *json.object())
     if (known.size() != 0 && std::none_of(known.begin(), known.end(), [&](const char* k) { return key == k; }))
       bad(where, "there is no '{}'", key);
-  return json;
+  return *json.object();
 }
 
 template <class T>
 std::vector<T> list(const Json& json, const std::string& where) {
-  const bool numbers = json.is_array() && std::all_of(json.begin(), json.end(), [](const Json& item) {
-                         return std::is_floating_point_v<T> ? item.is_number() : item.is_number_integer();
-                       });
-  if (!numbers) bad(where, "expected a list of {}", std::is_floating_point_v<T> ? "numbers" : "integers");
-  return value<std::vector<T>>(json, where, "a list of numbers");
+  std::vector<T> out;
+  for (const Json& item : json.array() ? *json.array() : Json::Array{Json()}) {
+    if (std::is_floating_point_v<T> ? !item.is_number() : !item.integer())
+      bad(where, "expected a list of {}", std::is_floating_point_v<T> ? "numbers" : "integers");
+    out.push_back(static_cast<T>(item.integer() ? *item.integer() : item.number()));
+  }
+  return out;
 }
 
 TensorFacts tensor(const Json& json, const std::string& where) {
   object(json, where, {"dtype", "scale", "zero_point", "axis", "block", "dynamic", "everywhere", "result"});
   TensorFacts f;
-  auto flag = [&](const char* key) {
-    return json.contains(key) && value<bool>(json[key], where + "." + key, "a bool");
+  auto given = [&](const char* key, auto read) {
+    if (const Json* value = json.find(key)) read(*value, where + "." + key);
   };
-  f.dynamic = flag("dynamic");
-  f.everywhere = flag("everywhere");
-  f.result = flag("result");
-  if (json.contains("dtype")) {
-    std::string text = value<std::string>(json["dtype"], where + ".dtype", "the name of a type");
-    if (!text.empty() && text[0] == 's') text[0] = 'i';
-    const auto dtype = dtype_from_name(text);
-    if (!dtype) bad(where + ".dtype", "'{}' is no type; u8, s8, u16, s16, u4 and s4 are", text);
+  auto read_flag = [](bool& to) { return [&to](const Json& v, const std::string& at) { to = flag(v, at); }; };
+  auto read_integer = [](auto& to) { return [&to](const Json& v, const std::string& at) { to = integer(v, at); }; };
+  given("dynamic", read_flag(f.dynamic));
+  given("everywhere", read_flag(f.everywhere));
+  given("result", read_flag(f.result));
+  given("dtype", [&](const Json& v, const std::string& at) {
+    std::string type = text(v, at, "the name of a type");
+    if (!type.empty() && type[0] == 's') type[0] = 'i';
+    const auto dtype = dtype_from_name(type);
+    if (!dtype) bad(at, "'{}' is no type; u8, s8, u16, s16, u4 and s4 are", type);
     f.dtype = *dtype;
-  }
+  });
   if (f.dynamic) return f;
-  if (!json.contains("scale")) bad(where, "has no scale, and is not dynamic");
-  f.scale = list<float>(json["scale"], where + ".scale");
+  if (!json.find("scale")) bad(where, "has no scale, and is not dynamic");
+  f.scale = list<float>(*json.find("scale"), where + ".scale");
   f.zero_point.assign(f.scale.size(), 0);
-  if (json.contains("zero_point")) f.zero_point = list<int32_t>(json["zero_point"], where + ".zero_point");
-  if (json.contains("axis")) f.axis = value<int64_t>(json["axis"], where + ".axis", "an integer");
-  if (json.contains("block")) f.block = value<int64_t>(json["block"], where + ".block", "an integer");
+  given("zero_point", [&](const Json& v, const std::string& at) { f.zero_point = list<int32_t>(v, at); });
+  given("axis", read_integer(f.axis));
+  given("block", read_integer(f.block));
   if (f.block < 0) bad(where + ".block", "is {}", f.block);
   return f;
 }
@@ -81,44 +91,47 @@ TensorFacts tensor(const Json& json, const std::string& where) {
 std::string facts_json(const QuantizationFacts& facts) {
   Json json;
   for (const auto& [recipe, text] : kRecipes)
-    if (facts.bias == recipe) json["bias"] = text;
-  json["tensors"] = Json::object();
+    if (facts.bias == recipe) json.set("bias", text);
+  Json::Object tensors, nodes;
   for (const auto& [name, f] : facts.tensors) {
-    Json& t = json["tensors"][name];
-    t["dtype"] = type_name(f.dtype);
-    if (f.dynamic) t["dynamic"] = true;
-    if (!f.dynamic) t["scale"] = f.scale;
-    if (!f.dynamic) t["zero_point"] = f.zero_point;
-    if (f.axis) t["axis"] = *f.axis;
-    if (f.block) t["block"] = f.block;
-    if (f.everywhere) t["everywhere"] = true;
-    if (f.result) t["result"] = true;
+    Json t;
+    t.set("dtype", type_name(f.dtype));
+    if (f.dynamic) t.set("dynamic", true);
+    if (!f.dynamic) t.set("scale", Json::list(std::vector<double>(f.scale.begin(), f.scale.end())));
+    if (!f.dynamic) t.set("zero_point", Json::list(f.zero_point));
+    if (f.axis) t.set("axis", *f.axis);
+    if (f.block) t.set("block", f.block);
+    if (f.everywhere) t.set("everywhere", true);
+    if (f.result) t.set("result", true);
+    tensors.emplace_back(name, std::move(t));
   }
-  json["nodes"] = Json::object();
-  for (const auto& [name, f] : facts.nodes) json["nodes"][name] = f.operands;
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  for (const auto& [name, f] : facts.nodes) nodes.emplace_back(name, Json::list(f.operands));
+  json.set("tensors", std::move(tensors));
+  json.set("nodes", std::move(nodes));
+  return json.dump(1) + "\n";
 }
 
-QuantizationFacts facts_from_json(const std::string& text) {
+QuantizationFacts facts_from_json(const std::string& given) {
   Json json;
   try {
-    json = Json::parse(text);
-  } catch (const Json::exception& e) {
-    bad("facts", "not JSON: {}", e.what());
+    json = Json::parse(given);
+  } catch (const Error& e) {
+    throw e.at("facts");
   }
   object(json, "facts", {"bias", "tensors", "nodes"});
   QuantizationFacts facts;
-  if (json.contains("bias")) {
-    const auto given = value<std::string>(json["bias"], "bias", "int32, fp32 or fp32-trailing");
-    const auto recipe = bias_recipe_from_name(given);
-    if (!recipe) bad("bias", "'{}' is not int32, fp32 or fp32-trailing", given);
+  if (const Json* bias = json.find("bias")) {
+    const std::string& wanted = text(*bias, "bias", "int32, fp32 or fp32-trailing");
+    const auto recipe = bias_recipe_from_name(wanted);
+    if (!recipe) bad("bias", "'{}' is not int32, fp32 or fp32-trailing", wanted);
     facts.bias = *recipe;
   }
-  const Json none = Json::object();
-  for (const auto& [name, item] : object(json.contains("tensors") ? json["tensors"] : none, "tensors", {}).items())
-    facts.tensors[name] = tensor(item, fmt::format("tensors.{}", name));
-  for (const auto& [name, item] : object(json.contains("nodes") ? json["nodes"] : none, "nodes", {}).items())
-    facts.nodes[name].operands = list<size_t>(item, fmt::format("nodes.{}", name));
+  if (const Json* tensors = json.find("tensors"))
+    for (const auto& [name, item] : object(*tensors, "tensors", {}))
+      facts.tensors[name] = tensor(item, fmt::format("tensors.{}", name));
+  if (const Json* nodes = json.find("nodes"))
+    for (const auto& [name, item] : object(*nodes, "nodes", {}))
+      facts.nodes[name].operands = list<size_t>(item, fmt::format("nodes.{}", name));
   return facts;
 }
 

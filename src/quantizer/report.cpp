@@ -1,14 +1,12 @@
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "quantizer/quantizer.h"
 
 namespace ingot {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string db(const std::optional<double>& v) {
   if (!v) return "-";
@@ -16,7 +14,7 @@ std::string db(const std::optional<double>& v) {
 }
 
 // JSON has no infinity: an exact result is null with "exact": true beside it, where it matters to a reader.
-Json number(const std::optional<double>& v) { return v && std::isfinite(*v) ? Json(*v) : Json(nullptr); }
+Json number(const std::optional<double>& v) { return v && std::isfinite(*v) ? Json(*v) : Json(); }
 
 }  // namespace
 
@@ -36,23 +34,24 @@ std::string report_text(const QuantizeReport& r) {
 }
 
 std::string report_json(const QuantizeReport& r) {
-  Json json;
-  json["model"] = r.model;
-  json["output"] = r.output;
-  json["bytes"] = {{"before", r.bytes_before}, {"after", r.bytes_after}};
-  json["quantized_operators"] = r.quantized_ops;
-  json["layers"] = Json::array();
+  Json::Array layers, left;
   for (const auto& l : r.quantized)
-    json["layers"].push_back(
-        {{"name", l.name}, {"operator", l.op}, {"snr_db", number(l.snr)}, {"own_snr_db", number(l.own_snr)}});
-  json["not_quantized"] = Json::array();
+    layers.push_back(Json::Object{
+        {"name", l.name}, {"operator", l.op}, {"snr_db", number(l.snr)}, {"own_snr_db", number(l.own_snr)}});
   for (const auto& s : r.skipped)
-    json["not_quantized"].push_back({{"name", s.name}, {"operator", s.op}, {"reason", s.reason}});
-  json["outputs"] = Json::object();
+    left.push_back(Json::Object{{"name", s.name}, {"operator", s.op}, {"reason", s.reason}});
+  Json::Object outputs;
   for (const auto& [name, snr] : r.outputs)
-    json["outputs"][name] = {{"snr_db", number(snr)}, {"exact", std::isinf(snr) && snr > 0}};
-  json["notes"] = r.notes;
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    outputs.emplace_back(name, Json::Object{{"snr_db", number(snr)}, {"exact", std::isinf(snr) && snr > 0}});
+  const Json json(Json::Object{{"model", r.model},
+                               {"output", r.output},
+                               {"bytes", Json::Object{{"before", r.bytes_before}, {"after", r.bytes_after}}},
+                               {"quantized_operators", Json::Object(r.quantized_ops.begin(), r.quantized_ops.end())},
+                               {"layers", std::move(layers)},
+                               {"not_quantized", std::move(left)},
+                               {"outputs", std::move(outputs)},
+                               {"notes", Json::list(r.notes)}});
+  return json.dump(2) + "\n";
 }
 
 }  // namespace ingot

@@ -1,10 +1,13 @@
 // include/ingot/ingot.h for the model that is linked around this: the embedded graph, weights and kernels.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "ingot/ingot.h"
 #include "ir/reader.h"
 #include "planner/specialised.h"
@@ -87,6 +90,54 @@ std::vector<ingot::TensorView> views_of(const ingot_tensor* inputs, size_t count
   return views;
 }
 
+// What a program knows of a struct that begins with its size.
+template <class T>
+T options_of(const T* given, const char* what) {
+  T out{};
+  if (!given) return out;
+  if (given->size < sizeof given->size || given->size > 4096)
+    ingot::invalid_input("{}: the size of its options is {}", what, given->size);
+  std::memcpy(&out, given, std::min(given->size, sizeof out));
+  return out;
+}
+
+// The limits of a run, in force while it lives.
+class Limited {
+ public:
+  Limited(const ingot_run_options* given, const char* what) {
+    if (!given) return;
+    const ingot_run_options o = options_of(given, what);
+    stop_.after(o.timeout);
+    stop_.when_set(o.cancel);
+    if (o.poll) stop_.when(o.poll, o.poll_data);
+    scope_.emplace(stop_);
+  }
+
+ private:
+  ingot::Stop stop_;
+  std::optional<ingot::StopScope> scope_;
+};
+
+// Outputs that the library gives memory to: a run that fails takes it back.
+class Given {
+ public:
+  Given(ingot_tensor* outputs, size_t count) : outputs_(outputs), had_(count) {
+    for (size_t i = 0; i < count; i++) had_[i] = outputs[i].data != nullptr;
+  }
+  ~Given() {
+    for (size_t i = 0; !kept_ && i < had_.size(); i++)
+      if (!had_[i] && outputs_[i].data) ingot::release_c(outputs_[i]);
+  }
+  Given(const Given&) = delete;
+  Given& operator=(const Given&) = delete;
+  void keep() { kept_ = true; }
+
+ private:
+  ingot_tensor* outputs_;
+  std::vector<bool> had_;
+  bool kept_ = false;
+};
+
 ingot::OutputAllocator allocator(ingot_tensor* outputs) {
   return [outputs](size_t i, ingot::DType dtype, const std::vector<int64_t>& dims) {
     return output_memory(outputs[i], i, dtype, dims);
@@ -128,9 +179,10 @@ void give(const std::vector<ingot::Value>& values, ingot_tensor* outputs) {
 
 INGOT_EXPORT int ingot_api_version(void) { return INGOT_API_VERSION; }
 
-INGOT_EXPORT ingot_status ingot_create(int threads, ingot_model** model) {
+INGOT_EXPORT ingot_status ingot_create_with(const ingot_create_options* given, ingot_model** model) {
   return guarded([&] {
     if (!model) ingot::invalid_input("ingot_create: no place for the model");
+    const ingot_create_options wanted = options_of(given, "ingot_create_with");
     auto size = [](const char* a, const char* b) { return static_cast<size_t>(b - a); };
     auto graph = ingot::read_graph(
         {ingot_embedded_graph, size(ingot_embedded_graph, ingot_embedded_graph_end)},
@@ -139,7 +191,9 @@ INGOT_EXPORT ingot_status ingot_create(int threads, ingot_model** model) {
     const std::string kernels(ingot_embedded_kernels, size(ingot_embedded_kernels, ingot_embedded_kernels_end));
     auto m = std::make_unique<ingot_model>();
     ingot::SessionOptions options;
-    options.threads = threads;
+    options.threads = wanted.threads;
+    if (wanted.plans != 0) ingot::set_limit(options.limits, "plans", wanted.plans);
+    ingot::set_limit(options.limits, "memory_bytes", static_cast<double>(wanted.memory_bytes));
     m->signature = ingot::signature_json(*graph);
     m->plain = ingot::has_plain_ports(*graph);
     auto chosen = ingot::choose_target(kernels, ingot_embedded_functions);
@@ -152,21 +206,37 @@ INGOT_EXPORT ingot_status ingot_create(int threads, ingot_model** model) {
   });
 }
 
+INGOT_EXPORT ingot_status ingot_create(int threads, ingot_model** model) {
+  const ingot_create_options options{.size = sizeof options, .threads = threads, .plans = 0, .memory_bytes = 0};
+  return ingot_create_with(&options, model);
+}
+
 INGOT_EXPORT void ingot_destroy(ingot_model* model) { delete model; }
 
 INGOT_EXPORT const char* ingot_signature(const ingot_model* model) { return model ? model->signature.c_str() : ""; }
 
-INGOT_EXPORT ingot_status ingot_run(ingot_model* model, const ingot_tensor* inputs, size_t input_count,
-                                    ingot_tensor* outputs, size_t output_count) {
+INGOT_EXPORT ingot_status ingot_run_with(ingot_model* model, const ingot_run_options* options,
+                                         const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs,
+                                         size_t output_count) {
   return guarded([&] {
     if (!model || (!inputs && input_count) || (!outputs && output_count))
       ingot::invalid_input("ingot_run: a null argument");
     check_output_count(model->session->graph().outputs.size(), output_count);
-    if (model->plain) return model->session->run(views_of(inputs, input_count), allocator(outputs));
+    const Limited limited(options, "ingot_run_with");
+    if (model->plain) {
+      Given given(outputs, output_count);
+      model->session->run(views_of(inputs, input_count), allocator(outputs));
+      return given.keep();
+    }
     std::vector<ingot::Value> values;
     for (size_t i = 0; i < input_count; i++) values.push_back(ingot::from_c(inputs[i], "input " + std::to_string(i)));
     give(model->session->run(values), outputs);
   });
+}
+
+INGOT_EXPORT ingot_status ingot_run(ingot_model* model, const ingot_tensor* inputs, size_t input_count,
+                                    ingot_tensor* outputs, size_t output_count) {
+  return ingot_run_with(model, nullptr, inputs, input_count, outputs, output_count);
 }
 
 INGOT_EXPORT void ingot_release(ingot_tensor* output) {
@@ -197,14 +267,23 @@ INGOT_EXPORT const char* ingot_state_signature(const ingot_state* state) {
   return state ? state->signature.c_str() : "";
 }
 
-INGOT_EXPORT ingot_status ingot_state_run(ingot_state* state, const ingot_tensor* inputs, size_t input_count,
-                                          ingot_tensor* outputs, size_t output_count) {
+INGOT_EXPORT ingot_status ingot_state_run_with(ingot_state* state, const ingot_run_options* options,
+                                               const ingot_tensor* inputs, size_t input_count, ingot_tensor* outputs,
+                                               size_t output_count) {
   return guarded([&] {
     if (!state || (!inputs && input_count) || (!outputs && output_count))
       ingot::invalid_input("ingot_state_run: a null argument");
     check_output_count(state->state->outputs().size(), output_count);
+    const Limited limited(options, "ingot_state_run_with");
+    Given given(outputs, output_count);
     state->state->run(views_of(inputs, input_count), allocator(outputs));
+    given.keep();
   });
+}
+
+INGOT_EXPORT ingot_status ingot_state_run(ingot_state* state, const ingot_tensor* inputs, size_t input_count,
+                                          ingot_tensor* outputs, size_t output_count) {
+  return ingot_state_run_with(state, nullptr, inputs, input_count, outputs, output_count);
 }
 
 INGOT_EXPORT ingot_status ingot_state_reset(ingot_state* state) {

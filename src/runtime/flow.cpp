@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/stop.h"
 #include "ops/host.h"
 #include "runtime/output_memory.h"
 
@@ -91,6 +92,7 @@ std::vector<Value> Flow::run(std::vector<Value> inputs, StringPool& pool) {
 std::vector<Value> Flow::run(Frame& frame, std::vector<Value> formal, StringPool& pool) {
   std::vector<Value>& values = frame.values;
   for (size_t i = 0; i < formal.size(); i++) values[static_cast<size_t>(graph_->inputs[i])] = std::move(formal[i]);
+  check_stop();  // a loop may have nothing in its body
   for (size_t i = 0; i < parts_.size(); i++) {
     const RunPart& part = parts_[i];
     if (part.region)
@@ -165,9 +167,11 @@ void Flow::run_host(const RunPart& part, Frame& frame, PartFrame& mine, StringPo
     return flow.run(f, std::move(formal), pool);
   };
   HostContext ctx(node, inputs, pool, body);
+  check_stop();
   try {
     OpRegistry::get().need(node).host(ctx);
   } catch (const Error& e) {
+    if (is_stop(e)) throw;
     throw e.message().starts_with(node.label()) ? e : e.at(node.label());
   }
   for (const std::string& attr : entered) set_captured(*part.bodies.at(attr), mine.bodies.at(attr), {});

@@ -29,6 +29,14 @@ struct Ready {
     }
   }
 
+  // Of a run's tensors, results too.
+  int64_t bytes() const {
+    int64_t total = checked_add(plan.arena_bytes, scratch_total);
+    for (const Plan::Result& r : plan.results)
+      if (r.in_input < 0) total = checked_add(total, byte_size(r.dtype, product_of(r.dims)));
+    return total;
+  }
+
   Plan plan;
   int64_t id = 0;
   int64_t scratch_stride = 0, scratch_total = 0;

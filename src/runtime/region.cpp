@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/stop.h"
 #include "ops/layout.h"
 #include "planner/plan.h"
 #include "runtime/profile.h"
@@ -35,6 +36,7 @@ struct StepCall {
   std::byte* scratch;
   int64_t scratch_stride;
   bool flush_denormals;
+  const Stop* stop;  // null: the step is not cut for it
   std::atomic<int32_t> status{kOk};
 };
 
@@ -56,8 +58,7 @@ class DenormalMode {
   unsigned before_ = 0;
 };
 
-void run_range(void* context, const PieceOfWork& piece) {
-  auto* c = static_cast<StepCall*>(context);
+void run_piece(StepCall* c, const PieceOfWork& piece) {
   KernelCall call{c->operands,
                   c->step->step.params.data(),
                   c->step->program.get(),
@@ -67,6 +68,19 @@ void run_range(void* context, const PieceOfWork& piece) {
                   piece.done};
   const DenormalMode mode(c->flush_denormals);
   if (KernelStatus s = c->function(&call); s != kOk) c->status.store(s, std::memory_order_relaxed);
+}
+
+constexpr int64_t kCuts = 128;  // of a range, where the run may be stopped
+
+void run_range(void* context, const PieceOfWork& range) {
+  auto* c = static_cast<StepCall*>(context);
+  if (!c->stop) return run_piece(c, range);
+  PieceOfWork piece = range;
+  const int64_t size = std::max(c->step->step.grain, (range.end - range.begin) / kCuts + 1);
+  for (; piece.begin < range.end && !c->stop->is_over(); piece.begin = piece.done = piece.end) {
+    piece.end = std::min(range.end, piece.begin + size);
+    run_piece(c, piece);
+  }
 }
 
 const char* status_text(int32_t s) {
@@ -174,6 +188,7 @@ struct Region::Impl {
       ready = std::make_shared<Ready>(
           make_plan(lowering, options.kernels.get(), whole ? options.tied : std::vector<Tied>(), &planner->placed),
           options.threads);
+      if (ready->bytes() > options.memory) over_memory_limit(ready->bytes(), options.memory);
       if (options.profile) ready->infos = lowering.infos();
     } catch (...) {
       failure = std::current_exception();
@@ -278,7 +293,13 @@ struct Region::Impl {
     bool missed = false;
     const bool alone = options.threads == 1 || r.run_alone.alone(), timed = options.threads > 1 && r.run_alone.timed();
     const int64_t start = timed ? Profile::now() : 0;
-    for (size_t s = 0; s < r.plan.steps.size(); s++) run_step(r, s, c, alone ? 1 : options.threads, missed);
+    Stop* const stop = stop_in_force;
+    const Stop* const cutting = stop && stop->cuts() ? stop : nullptr;
+    for (size_t s = 0; s < r.plan.steps.size(); s++) {
+      if (stop) stop->check();
+      run_step(r, s, c, alone ? 1 : options.threads, cutting, missed);
+    }
+    if (cutting) stop->check();  // the last step may have been left
     if (timed) r.run_alone.ran(alone, Profile::now() - start);
     if (missed) options.kernels->missed();
     for (const Copy& copy : r.plan.copies)
@@ -297,7 +318,7 @@ struct Region::Impl {
     execute(r, c, inputs, outputs);
   }
 
-  void run_step(Ready& r, size_t s, Context& c, int threads, bool& missed) {
+  void run_step(Ready& r, size_t s, Context& c, int threads, const Stop* stop, bool& missed) {
     const PlannedStep& p = r.plan.steps[s];
     const BoundStep& b = *p.bound;
     // One choice for all threads of the step; specialised code may come while it runs.
@@ -309,6 +330,7 @@ struct Region::Impl {
                   c.scratch.get(),
                   r.scratch_stride,
                   options.flush_denormals,
+                  stop,
                   {kOk}};
     const int64_t start = timed ? Profile::now() : 0;
     if (threads == 1 || b.step.units <= b.step.grain)
@@ -341,7 +363,8 @@ void Region::prepare() {
   }
   try {
     m.new_entry(inputs);
-  } catch (const Error&) {  // the run will say so
+  } catch (const Error& e) {  // the run will say so
+    if (is_stop(e)) throw;
   }
 }
 

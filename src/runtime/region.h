@@ -18,6 +18,7 @@ struct RegionOptions {
   std::shared_ptr<KernelSource> kernels;  // may be null: all native
   int threads = 1;
   size_t plans = 16;             // kept
+  int64_t memory = 0;            // bytes that the tensors of a run may take
   bool flush_denormals = false;  // kernels take them for 0, and give 0 for them
   std::shared_ptr<Profile> profile;
   std::vector<Tied> tied;        // outputs that are made in the memory of an input where they can be

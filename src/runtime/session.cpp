@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "runtime/bound_graph.h"
 #include "runtime/flow.h"
 #include "runtime/thread_pool.h"
@@ -127,6 +128,7 @@ struct Session::Impl {
 
   std::vector<Value> run(Flow& f, const std::vector<Value>& inputs) {
     check(inputs);
+    const BudgetScope budget(std::make_shared<MemoryBudget>(options.memory));
     StringPool pool(&constants);
     std::vector<Value> given;
     for (const Value& v : inputs) given.push_back(intern(v, pool));
@@ -145,7 +147,8 @@ Session::Session(std::shared_ptr<const Graph> graph, std::shared_ptr<KernelSourc
   RegionOptions& o = impl_->options;
   o.kernels = std::move(kernels);
   o.threads = default_threads(options.threads).threads;
-  o.plans = static_cast<size_t>(std::max(1, options.plan_cache));
+  o.plans = static_cast<size_t>(options.limits.plans);
+  o.memory = options.limits.memory_bytes > 0 ? static_cast<int64_t>(options.limits.memory_bytes) : machine_memory();
   o.flush_denormals = options.flush_denormals || flush_asked_for();
   std::string profile = options.profile;
   if (const char* env = std::getenv("INGOT_PROFILE"); profile.empty() && env) profile = env;

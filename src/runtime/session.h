@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "graph/graph.h"
 #include "graph/value.h"
 #include "planner/specialised.h"
@@ -20,8 +21,8 @@ struct DimsDisagree;
 struct Tied;
 
 struct SessionOptions {
-  int threads = 0;      // 0: INGOT_NUM_THREADS, affinity, cgroup quota, OMP_NUM_THREADS
-  int plan_cache = 16;  // resolved plans kept
+  int threads = 0;  // 0: INGOT_NUM_THREADS, affinity, cgroup quota, OMP_NUM_THREADS
+  Limits limits;    // plans, memory_bytes
   // Numbers below 1.2e-38 (f32) are 0 to kernels; INGOT_DENORMALS=flush otherwise. They cost a CPU up to 150 cycles
   // each.
   bool flush_denormals = false;
@@ -53,7 +54,8 @@ class Session {
   const Graph& graph() const;
   int threads() const;
   // Inputs in the order of the graph's inputs, tensors of numbers all, as the outputs have to be. Throws Error, naming
-  // the input and the rule broken.
+  // the input and the rule broken. A run ends early when the Stop in force says so (base/stop.h): what a step wrote is
+  // then lost, and the session as usable as before.
   void run(const std::vector<TensorView>& inputs, const OutputAllocator& allocate);
   // The same for any inputs and outputs: tensors of strings (Constant::strings), sequences, absent optionals.
   std::vector<Value> run(const std::vector<Value>& inputs);

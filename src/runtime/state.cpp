@@ -8,6 +8,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/stop.h"
 #include "ops/layout.h"
 #include "ops/rows.h"
 #include "runtime/bound_graph.h"
@@ -95,6 +96,7 @@ class SessionState : public State {
 
   void run(const std::vector<TensorView>& given, const OutputAllocator& allocate) override {
     std::lock_guard lock(mutex_);
+    check_stop();  // others may have held it for long
     if (given.size() != inputs().size())
       invalid_input("{} inputs were given, beside the state the model takes {}", given.size(), inputs().size());
     for (size_t p = 0; p < slots_.size(); p++)

@@ -74,7 +74,7 @@ void write_type(const TensorInfo& info, onnx::TypeProto& type) {
 
 // A large initializer of the main graph, whose bytes go from where they are straight into the file.
 struct StreamedTensor {
-  onnx::TensorProto head;  // all but raw_data
+  onnx::TensorProto* head;  // all but raw_data
   std::span<const std::byte> bytes;
 };
 
@@ -82,13 +82,14 @@ struct StreamedTensor {
 struct Sink {
   UniqueNames names;  // one name space: a subgraph sees the names around it
   std::unique_ptr<ExternalData> external;
+  google::protobuf::Arena& arena;
   std::vector<StreamedTensor> streamed;
 
   void initializer(const Constant& c, const std::string& name, bool main, onnx::GraphProto& graph) {
     if (!main || external || c.dtype == DType::String || c.bytes.size() < kPagedBytes)
       return tensor(c, name, *graph.add_initializer());
-    streamed.push_back({{}, c.bytes});
-    type(c, name, streamed.back().head);
+    streamed.push_back({google::protobuf::Arena::CreateMessage<onnx::TensorProto>(&arena), c.bytes});
+    type(c, name, *streamed.back().head);
   }
 
   static void type(const Constant& c, const std::string& name, onnx::TensorProto& proto) {
@@ -343,7 +344,7 @@ void write_model(onnx::ModelProto& model, const std::vector<StreamedTensor>& str
   size_t total = graph.size();
   for (const StreamedTensor& t : streamed) {
     const std::string head =
-        serialized(t.head, path) + field_start(onnx::TensorProto::kRawDataFieldNumber, t.bytes.size());
+        serialized(*t.head, path) + field_start(onnx::TensorProto::kRawDataFieldNumber, t.bytes.size());
     heads.push_back(field_start(onnx::GraphProto::kInitializerFieldNumber, head.size() + t.bytes.size()) + head);
     total += heads.back().size() + t.bytes.size();
   }
@@ -375,7 +376,8 @@ void write_onnx(const Graph& given, const std::string& path, const OnnxWriteOpti
   Opsets opsets = {{"", kOldestCurrentOpset}};
   collect_opsets(graph, options.opsets, opsets);
   if (options.opset) opsets[""] = *options.opset;
-  onnx::ModelProto model;
+  google::protobuf::Arena arena;  // as in loader/onnx_graph.h
+  onnx::ModelProto& model = *google::protobuf::Arena::CreateMessage<onnx::ModelProto>(&arena);
   model.set_ir_version(ir_version(opsets[""]));
   model.set_producer_name("ingot");
   for (const auto& [domain, version] : opsets) {
@@ -388,7 +390,7 @@ void write_onnx(const Graph& given, const std::string& path, const OnnxWriteOpti
     entry->set_key(key);
     entry->set_value(value);
   }
-  Sink sink;
+  Sink sink{.arena = arena};
   if (options.external_data || weight_bytes(graph) > kMaxInlineBytes)
     sink.external = std::make_unique<ExternalData>(path);
   GraphWriter(graph, sink, nullptr).write(*model.mutable_graph());
