@@ -57,7 +57,7 @@ set_source_files_properties(${SRC}/codegen/request.cpp PROPERTIES COMPILE_DEFINI
 add_library(ingot_core STATIC ${COMPILER_SOURCES} ${GENERATED}/fusions_registry.cpp
   ${GENERATED}/expansions_registry.cpp ${GENERATED}/ops_registry.cpp $<TARGET_OBJECTS:ingot_embedded>
   $<TARGET_OBJECTS:ingot_codegen> $<FILTER:$<TARGET_OBJECTS:ingot_runtime>,EXCLUDE,[.]pch$> $<TARGET_OBJECTS:ingot_kernel_table> ${INGOT_KERNEL_OBJECTS})
-target_precompile_headers(ingot_core PRIVATE <algorithm> <map> <memory> <string> <vector> <nlohmann/json.hpp> ${SRC}/ops/op.h)
+target_precompile_headers(ingot_core PRIVATE <algorithm> <map> <memory> <string> <vector> ${SRC}/ops/op.h)
 set_source_files_properties(${INGOT_KERNEL_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 add_dependencies(ingot_core ingot_native_kernels)
 target_link_libraries(ingot_core PUBLIC ingot_onnx_schema)
