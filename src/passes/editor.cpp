@@ -1,6 +1,7 @@
 #include "passes/editor.h"
 
 #include <algorithm>
+#include <new>
 #include <queue>
 #include <utility>
 
@@ -23,8 +24,11 @@ Editor::Editor(Graph& g)
 Editor::~Editor() {
   // An exception on the way: give the nodes back so that the graph stays whole enough to be destroyed or printed.
   if (finished_) return;
-  for (size_t i = 0; i < nodes_.size(); i++)
-    if (alive_[i]) graph.nodes.push_back(std::move(nodes_[i]));
+  try {
+    for (size_t i = 0; i < nodes_.size(); i++)
+      if (alive_[i]) graph.nodes.push_back(std::move(nodes_[i]));
+  } catch (const std::bad_alloc&) {  // more nodes than there were, and no memory for them: the graph can be destroyed
+  }
 }
 
 void Editor::grow() {
