@@ -29,8 +29,6 @@ Dim head_size(const InferContext& ctx, size_t i, int64_t heads) {
   return floor_div(s[2], heads);
 }
 
-bool may_equal(const Dim& a, const Dim& b) { return !a.is_const() || !b.is_const() || a == b; }
-
 // Operand i is [B, T, one of these].
 void check_gate(const InferContext& ctx, size_t i, bool wanted, const Dim& one, const Dim& other) {
   ctx.require(ctx.has(i) == wanted, "update_rule '{}' and operand {} do not go together",
