@@ -13,6 +13,7 @@ import torch
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ingot.errors import UnsupportedError
@@ -59,7 +60,8 @@ class FlatModule(torch.nn.Module):  # type: ignore[misc]
         containers = builder.containers
         before = [contents_of(c, containers) for c in containers]
         attributes = attributes_of(self.module)
-        result = self.call(*args, **dict(named))
+        with AtFirstOperator(lambda: check_attributes(self.module, attributes)):
+            result = self.call(*args, **dict(named))
         check_attributes(self.module, attributes)
         out = Flattener(containers)
         self.result_spec = out.flatten(result)
@@ -84,6 +86,21 @@ CONSTANTS = (
     types.EllipsisType,
     range,
 )
+
+
+class AtFirstOperator(TorchFunctionMode):  # type: ignore[misc]
+    """Calls check before the first operator in here: what a forward sets up once, it mostly sets up at its beginning,
+    and need not be captured to the end for nothing."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        super().__init__()
+        self.check: Callable[[], None] | None = check
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.check is not None:
+            check, self.check = self.check, None
+            check()
+        return func(*args, **(kwargs or {}))
 
 
 class AssignsAttributesError(UnsupportedError):
@@ -251,13 +268,17 @@ def as_if_compiling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def numbers_as_they_are() -> Iterator[None]:
-    """AOTAutograd makes tensors of floats that sizes decide, and counts on dynamo to have listed these sizes."""
-    before = os.environ.get("TENSORIFY_PYTHON_SCALARS")
-    os.environ["TENSORIFY_PYTHON_SCALARS"] = "0"
+    """AOTAutograd makes tensors of floats that sizes decide, and counts on dynamo to have listed these sizes. It keeps
+    the answer whether to do so, which must be neither an older one nor kept for others."""
+    name, answer = "TENSORIFY_PYTHON_SCALARS", torch._dynamo.utils._is_tensorify_enabled
+    before = os.environ.get(name)
+    os.environ[name] = "0"
+    answer.cache_clear()
     try:
         yield
     finally:
         if before is None:
-            del os.environ["TENSORIFY_PYTHON_SCALARS"]
+            del os.environ[name]
         else:
-            os.environ["TENSORIFY_PYTHON_SCALARS"] = before
+            os.environ[name] = before
+        answer.cache_clear()
