@@ -126,6 +126,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], Any]] = {
     "max_pool2d": (lambda x: F.max_pool2d(x, 3, 2, padding=1, ceil_mode=True), ((2, 3, 8, 9),)),
     "max_pool3d": (lambda x: F.max_pool3d(x, 2), ((3, 4, 6, 5),)),
     "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, (4, 3)), ((2, 3, 8, 9),)),
+    "avg_pool2d, larger than the input": (lambda x: F.avg_pool2d(x, 9, ceil_mode=True), ((2, 3, 3, 4),)),
     "adaptive_max_pool3d": (lambda x: F.adaptive_max_pool3d(x, (2, 3, 2)), ((2, 4, 6, 6),)),
     "logsigmoid": (F.logsigmoid, ((4, 5),)),
     "attention": (F.scaled_dot_product_attention, ((2, 3, 5, 8), (2, 3, 7, 8), (2, 3, 7, 8))),

@@ -585,6 +585,9 @@ POOLS: dict[str, Callable[[Any], Any]] = {
     "avg_divisor": lambda x: F.avg_pool2d(x, 2, divisor_override=3),
     "avg_1d": lambda x: F.avg_pool1d(x[:, :, 0], 2),
     "avg_single": lambda x: F.avg_pool2d(x[0], 2),
+    "avg_larger_than_input": lambda x: F.avg_pool2d(x, 20, ceil_mode=True),
+    "avg_larger_one_side": lambda x: F.avg_pool2d(x, (3, 30), padding=(1, 2), ceil_mode=True, count_include_pad=False),
+    "max_larger_than_input": lambda x: F.max_pool2d(x, 4, 30, dilation=(1, 4), ceil_mode=True),
     "adaptive_1": lambda x: F.adaptive_avg_pool2d(x, 1),
     "adaptive_even": lambda x: F.adaptive_avg_pool2d(x, (4, 3)),
     "adaptive_uneven": lambda x: F.adaptive_avg_pool2d(x, (3, 5)),
@@ -596,7 +599,7 @@ POOLS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", POOLS)
 def test_pools(name: str) -> None:
-    static = name.startswith("adaptive") and name != "adaptive_1"
+    static = (name.startswith("adaptive") and name != "adaptive_1") or "larger" in name
     check(POOLS[name], sample(F32, 2, 3, 8, 9), modes=("fake",) if static else ("fake", "symbolic"))
 
 
