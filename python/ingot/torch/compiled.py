@@ -19,7 +19,8 @@ from ingot._ingot import WeightWatch
 from ingot.torch.partition import NOTHING, Partition, is_size, partition, shared_results
 from ingot.torch.report import Fallback, FallbackWarning, GraphReport, publish, whole_fallback
 from ingot.torch.sessions import Session, move_to_disk, session_for
-from ingot.torch.translate import unsupported
+from ingot.torch.translate import is_plain, unsupported
+from ingot.torch.translate.bodies import write_out_bodies
 from ingot.torch.verify import check_against_eager
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class CompiledGraph:
     # The cut
 
     def _partition(self) -> Partition:
+        write_out_bodies(module)
         graph = self.module.graph
         reasons = dict(unsupported(graph))
         for node in graph.nodes:
@@ -223,7 +225,7 @@ class CompiledGraph:
             return None
         if block.orders or any(node.op != "placeholder" for node in block.inputs):
             return None
-        if any(i.symbolic for i in session.inputs) or any(o.symbolic for o in session.outputs):
+        if not (all(map(is_plain, session.inputs)) and all(map(is_plain, session.outputs))):
             return None
         if [o.index for o in session.outputs] != list(range(len(session.graph.outputs))):
             return None
@@ -247,8 +249,11 @@ def fixed_shapes(compiled: CompiledGraph, block: Block, args: Sequence[Any]) -> 
 
 
 def is_watchable(value: Any, contents: bool) -> bool:
-    """Tensors made under inference_mode do not count writes: they are inputs unless contents are looked at."""
-    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and (contents or not value.is_inference())
+    """Tensors made under inference_mode do not count writes: they are inputs unless contents are looked at. So are
+    complex ones, which no kernel packs."""
+    if not isinstance(value, torch.Tensor) or value.is_complex():
+        return False
+    return value.device.type == "cpu" and (contents or not value.is_inference())
 
 
 def is_dynamic(value: Any) -> bool:
