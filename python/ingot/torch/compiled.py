@@ -11,6 +11,7 @@ import operator
 import threading
 import time
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,7 @@ import torch
 from ingot._ingot import WeightWatch
 from ingot.torch.partition import NOTHING, Partition, is_size, partition, shared_results
 from ingot.torch.report import Fallback, FallbackWarning, GraphReport, publish, whole_fallback
-from ingot.torch.sessions import Session, move_to_disk, session_for
+from ingot.torch.sessions import Session, User, move_to_disk, session_for, turns
 from ingot.torch.translate import is_plain, unsupported
 from ingot.torch.translate.bodies import write_out_bodies
 from ingot.torch.verify import check_against_eager
@@ -44,7 +45,7 @@ class BlockModule(torch.nn.Module):  # type: ignore[misc]
         return self.call(*args)
 
 
-class Binding:
+class Binding(User):
     """The sessions of a graph for certain weights, and a function that runs it with them."""
 
     def __init__(
@@ -63,6 +64,32 @@ class Binding:
         return self.shapes is None or self.shapes == shapes_of(args)
 
 
+class Siblings:
+    """Graphs that dynamo made of one function, for arguments of different kinds. As many as cache_size says have
+    sessions; one that needs them again after it had to give them up shows that more are in turn."""
+
+    def __init__(self) -> None:
+        self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
+        self.returned = 0
+
+    def make_room(self, newest: CompiledGraph, size: int) -> None:
+        others = [g for g in list(self.graphs) if g is not newest and g.last_use()]
+        others.sort(key=CompiledGraph.last_use, reverse=True)
+        for graph in others[max(size, 1) - 1 + self.returned :]:
+            graph.give_up_sessions()
+
+
+_siblings: weakref.WeakValueDictionary[tuple[Any, str], Siblings] = weakref.WeakValueDictionary()
+
+
+def siblings_of(graph: CompiledGraph) -> Siblings:
+    made_by = torch._guards.CompileContext.current_compile_id()
+    frame = None if made_by is None else made_by.frame_id
+    found = Siblings() if frame is None else _siblings.setdefault((frame, graph.kind), Siblings())
+    found.graphs.add(graph)
+    return found
+
+
 def shapes_of(args: Sequence[Any]) -> list[tuple[int, ...]]:
     return [tuple(a.shape) if isinstance(a, torch.Tensor) else () for a in args]
 
@@ -73,6 +100,7 @@ class CompiledGraph:
     _boxed_call = True
 
     def __init__(self, module: torch.fx.GraphModule, kind: str, weights: Sequence[int], options: Options) -> None:
+        write_out_bodies(module)
         self.module, self.kind, self.options = module, kind, options
         self.placeholders = module.graph.find_nodes(op="placeholder")
         self.weights = list(weights)
@@ -87,6 +115,8 @@ class CompiledGraph:
         self._bound_at = self._bound_for = 0.0
         self._checks = options.verify
         self._told = False  # why weights stay in memory
+        self._gave_up = False
+        self._siblings = siblings_of(self)
 
     def __call__(self, args: list[Any]) -> Any:
         binding = self._current
@@ -95,12 +125,21 @@ class CompiledGraph:
         if self._checks > 0:
             self._checks -= 1
             check_against_eager(self, binding, args)
+        binding.used = next(turns)
         return binding.run(args)
+
+    def last_use(self) -> int:
+        """0 if it has no sessions."""
+        return max((binding.used for binding in list(self._bindings)), default=0)
+
+    def give_up_sessions(self) -> None:
+        """They are made again when they are needed. A call that runs keeps its own."""
+        self._gave_up, self._bindings, self._current = True, [], None
+        self.report.sessions = []
 
     # The cut
 
     def _partition(self) -> Partition:
-        write_out_bodies(module)
         graph = self.module.graph
         reasons = dict(unsupported(graph))
         for node in graph.nodes:
@@ -129,9 +168,10 @@ class CompiledGraph:
 
     def _bind(self, args: list[Any]) -> Binding:
         with self._lock:
-            for i, known in enumerate(self._bindings):
+            bindings = self._bindings
+            for i, known in enumerate(bindings):
                 if known.fits(args):
-                    self._bindings.insert(0, self._bindings.pop(i))
+                    bindings.insert(0, bindings.pop(i))
                     self._current = known
                     return known
             self._give_up_on_constants()
@@ -139,10 +179,15 @@ class CompiledGraph:
             made = self._make_binding(args)
             self._bound_at = time.perf_counter()
             self._bound_for = self._bound_at - start
+            made.used = next(turns)
             self._bindings.insert(0, made)
             del self._bindings[max(self.options.cache_size, 1) :]
             self._current = made
-            return made
+            if self._gave_up:
+                self._gave_up = False
+                self._siblings.returned += 1
+        self._siblings.make_room(self, self.options.cache_size)
+        return made
 
     def _give_up_on_constants(self) -> None:
         """Weights that change all the time are no constants."""
@@ -167,6 +212,8 @@ class CompiledGraph:
             blocks[block.name] = self._session(block, constants, fixed_shapes(self, block, args) if fixed else None)
         binding = Binding(watch, shapes_of(args) if fixed else None, self._runner(blocks))
         binding.sessions = {name: s for name, s in blocks.items() if isinstance(s, Session)}
+        for session in binding.sessions.values():
+            session.users.add(binding)
         binding.alive = [args[i].detach() for i in self.weights]
         binding.borrowed = [s for s in binding.sessions.values() if not s.lies_in([*binding.alive, *held])]
         self._count_weights(binding)
