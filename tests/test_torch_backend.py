@@ -18,6 +18,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import ingot
 import ingot.torch
 from ingot.torch import FallbackWarning, lowering
+from ingot.torch.report import collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -552,6 +553,54 @@ def test_flex_attention_of_any_length() -> None:
     for length in (6, 9):
         q, k, v = (torch.randn(2, heads, length, 8) for heads in (4, 2, 2))
         same(fast(q, k, v), f(q, k, v))
+
+
+class Choice(nn.Module):  # type: ignore[misc]
+    """Two branches with weights, one with a choice in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        def low(x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.max() > 3, lambda x: self.a(x).sin(), lambda x: self.a(x) - 1, (x,))
+
+        def high(x: torch.Tensor) -> torch.Tensor:
+            return self.b(x).relu()[index.abs() * 0 + index]  # an error for low
+
+        y = torch.cond(x.sum() > 0, high, low, (x.cos(),))
+        return y.exp() + 1
+
+
+def test_branches_are_compiled_and_only_one_is_run() -> None:
+    model = Choice().eval()
+    fast = compiled(model, strict=True, fullgraph=True, verify=1)
+    far, near = torch.tensor([7, 0]), torch.tensor([1, 0])
+    x = torch.rand(2, 8)
+    with torch.no_grad(), collect() as report:
+        for given in ((-x, far), (x, near), (-x - 1, far)):
+            same(fast(*given), model(*given))
+        with pytest.raises(Exception, match=r"out of bounds|out of range"):
+            fast(x, far)
+        model.a.bias.add_(1)
+        same(fast(-x, far), model(-x, far))
+    assert not report.fallbacks and [g.kind for g in report.graphs].count("branch") == 4
+
+
+def test_branches_train() -> None:
+    model = Choice()
+
+    def gradients(step: Any, x: torch.Tensor) -> list[Any]:
+        model.zero_grad()
+        step(x, torch.tensor([1, 0])).sum().backward()
+        return [p.grad for p in model.parameters()]
+
+    with collect() as report:
+        for x in (torch.rand(2, 8), -torch.rand(2, 8)):
+            same(gradients(compiled(model), x), gradients(torch.compile(model, backend="eager"), x))
+    assert not report.fallbacks
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 MAX_USELESS_BINDINGS = 3
 
 
+BRANCHES = "its branches are graphs of their own"
+
+
 class BlockModule(torch.nn.Module):  # type: ignore[misc]
     """A session as a module of the graph that calls it."""
 
@@ -43,6 +46,17 @@ class BlockModule(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, *args: Any) -> Any:
         return self.call(*args)
+
+
+class Branch(torch.nn.Module):  # type: ignore[misc]
+    """A compiled graph as a module of the graph that may call it."""
+
+    def __init__(self, compiled: CompiledGraph) -> None:
+        super().__init__()
+        self.compiled = compiled
+
+    def forward(self, *args: Any) -> Any:
+        return self.compiled(list(args))
 
 
 class Binding(User):
@@ -84,7 +98,7 @@ _siblings: weakref.WeakValueDictionary[tuple[Any, str], Siblings] = weakref.Weak
 
 def siblings_of(graph: CompiledGraph) -> Siblings:
     made_by = torch._guards.CompileContext.current_compile_id()
-    frame = None if made_by is None else made_by.frame_id
+    frame = None if made_by is None or graph.kind == "branch" else made_by.frame_id
     found = Siblings() if frame is None else _siblings.setdefault((frame, graph.kind), Siblings())
     found.graphs.add(graph)
     return found
@@ -104,6 +118,7 @@ class CompiledGraph:
         self.module, self.kind, self.options = module, kind, options
         self.placeholders = module.graph.find_nodes(op="placeholder")
         self.weights = list(weights)
+        self.branching = self._compile_branches()
         self.dynamic = any(is_dynamic(p.meta.get("val")) for p in self.placeholders)
         self.partition = self._partition()
         self.report = self._report()
@@ -137,6 +152,24 @@ class CompiledGraph:
         self._gave_up, self._bindings, self._current = True, [], None
         self.report.sessions = []
 
+    # Branches
+
+    def _compile_branches(self) -> set[torch.fx.Node]:
+        """The nodes that choose between two graphs. These are compiled like any other; the choice is made in Python."""
+        nodes = [n for n in self.module.graph.nodes if n.target is torch.ops.higher_order.cond]
+        weights = {self.placeholders[i] for i in self.weights}
+        found = set()
+        for node in nodes:
+            _, *branches, operands = node.args
+            constant = [i for i, operand in enumerate(operands) if operand in weights]
+            for branch in branches:
+                graph = getattr(self.module, str(branch.target))
+                if isinstance(graph, torch.fx.GraphModule):
+                    compiled = CompiledGraph(graph, "branch", constant, self.options)
+                    setattr(self.module, str(branch.target), Branch(compiled))
+            found.add(node)
+        return found
+
     # The cut
 
     def _partition(self) -> Partition:
@@ -146,7 +179,7 @@ class CompiledGraph:
             name = operator_name(node)
             if node.op == "call_function" and any(is_named(name, wanted) for wanted in self.options.disabled_ops):
                 reasons[node] = "it is in disabled_ops"
-        reasons = {n: r for n, r in reasons.items() if not is_size(n)}
+        reasons = {n: BRANCHES if n in self.branching else r for n, r in reasons.items() if not is_size(n)}
         reasons.update((n, NOTHING) for n in shared_results(graph) if n not in reasons)
         weights = [self.placeholders[i] for i in self.weights]
         return partition(graph, reasons, self.options.min_block_size, weights)
@@ -160,7 +193,7 @@ class CompiledGraph:
         report.fallbacks = [
             Fallback(n.name, operator_name(n), reason)
             for n, reason in cut.eager.items()
-            if n.target is not operator.getitem and reason != NOTHING
+            if n.target is not operator.getitem and reason not in (NOTHING, BRANCHES)
         ]
         return report
 
