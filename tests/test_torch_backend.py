@@ -465,7 +465,7 @@ def test_bool_and_mixed_types(form: Any) -> None:
     same(form(f)(*args), f(*args))
 
 
-class Spectral(nn.Module):
+class Spectral(nn.Module):  # type: ignore[misc]
     """A filter of complex weights, and a rotation by a table of complex numbers."""
 
     table: torch.Tensor

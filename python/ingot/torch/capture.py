@@ -238,6 +238,12 @@ class Capture:
             return True
         return bool(self._environment.evaluate_guards_expression(self._guards, [*leaves, *self.carriers(literals)]))
 
+    def prepare(self, leaves: Sequence[torch.Tensor], literals: Sequence[Any]) -> None:
+        """Makes what a call with these needs, where that can be told without making the call."""
+        prepare = getattr(self.run, "prepare", None)
+        if prepare is not None:
+            prepare(*leaves, *self.carriers(literals))
+
     def __call__(self, call: Flattener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         results = self.run(*call.leaves, *self.carriers(call.literals)) if self.numbers else self.run(*call.leaves)
         builder = Builder(results, self.flat.result_literals, call.containers)

@@ -143,6 +143,11 @@ class CompiledGraph:
         binding.used = next(turns)
         return binding.run(args)
 
+    def prepare(self, args: list[Any]) -> None:
+        """Makes the sessions for a call with these arguments."""
+        if self._current is None or not self._current.fits(args):
+            self._bind(args)
+
     def last_use(self) -> int:
         """0 if it has no sessions."""
         return max((binding.used for binding in list(self._bindings)), default=0)
