@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ingot.errors import UnsupportedError
-from ingot.torch.compiled import is_dynamic
+from ingot.torch.compiled import Prepared, is_dynamic
 from ingot.torch.lowering import lower
 from ingot.torch.reads import put_back
 from ingot.torch.tree import Builder, Flattener, Spec, literal_key
@@ -239,10 +239,15 @@ class Capture:
         return bool(self._environment.evaluate_guards_expression(self._guards, [*leaves, *self.carriers(literals)]))
 
     def prepare(self, leaves: Sequence[torch.Tensor], literals: Sequence[Any]) -> None:
-        """Makes what a call with these needs, where that can be told without making the call."""
-        prepare = getattr(self.run, "prepare", None)
-        if prepare is not None:
-            prepare(*leaves, *self.carriers(literals))
+        """Makes the sessions that a call with these needs, and does not run them. Nobody else may call meanwhile."""
+        graph = self.graphs[0]
+        graph.only_prepare = True
+        try:
+            self.run(*leaves, *self.carriers(literals))
+        except Prepared:
+            pass
+        finally:
+            graph.only_prepare = False
 
     def __call__(self, call: Flattener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         results = self.run(*call.leaves, *self.carriers(call.literals)) if self.numbers else self.run(*call.leaves)

@@ -48,6 +48,10 @@ class BlockModule(torch.nn.Module):  # type: ignore[misc]
         return self.call(*args)
 
 
+class Prepared(Exception):  # noqa: N818 - nothing went wrong
+    """Ends a call that was to make sessions only."""
+
+
 class Branch(torch.nn.Module):  # type: ignore[misc]
     """A compiled graph as a module of the graph that may call it."""
 
@@ -132,6 +136,7 @@ class CompiledGraph:
         self._told = False  # why weights stay in memory
         self._gave_up = False
         self._siblings = siblings_of(self)
+        self.only_prepare = False  # a call makes its sessions and ends there, with Prepared
 
     def __call__(self, args: list[Any]) -> Any:
         binding = self._current
@@ -142,11 +147,6 @@ class CompiledGraph:
             check_against_eager(self, binding, args)
         binding.used = next(turns)
         return binding.run(args)
-
-    def prepare(self, args: list[Any]) -> None:
-        """Makes the sessions for a call with these arguments."""
-        if self._current is None or not self._current.fits(args):
-            self._bind(args)
 
     def last_use(self) -> int:
         """0 if it has no sessions."""
@@ -225,6 +225,8 @@ class CompiledGraph:
                 self._gave_up = False
                 self._siblings.returned += 1
         self._siblings.make_room(self, self.options.cache_size)
+        if self.only_prepare:
+            raise Prepared
         return made
 
     def _give_up_on_constants(self) -> None:

@@ -109,8 +109,7 @@ def needs_nothing_around(compiled: CompiledGraph) -> bool:
 
 
 def direct_call(compiled: CompiledGraph, inputs: Sequence[Any]) -> list[Callable[..., Any]]:
-    """A function of the module's inputs; none if the graph has others: lists taken apart, or two that are one. Its
-    `prepare` takes the same, and only makes what a call needs."""
+    """A function of the module's inputs; none if the graph has others: lists taken apart, or two that are one."""
     own = list(torch._guards.TracingContext.get().params_flat or ())
     nested = any(isinstance(x, (list, tuple, dict)) for x in inputs)
     if nested or len(own) + len(inputs) != len(compiled.placeholders):
@@ -119,12 +118,7 @@ def direct_call(compiled: CompiledGraph, inputs: Sequence[Any]) -> list[Callable
     def call(*args: Any) -> Any:
         return compiled([*own, *args])
 
-    def prepare(*args: Any) -> None:
-        compiled.prepare([*own, *args])
-
-    run = torch._dynamo.disable(call)
-    run.prepare = prepare
-    return [run]
+    return [torch._dynamo.disable(call)]
 
 
 def constant_arguments(first_weights: int) -> list[int]:

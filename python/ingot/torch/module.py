@@ -143,8 +143,8 @@ class State:
             capture = self._capture(*signature)
         except Exception as failure:
             return failure
-        self._remember(key, capture)
         capture.prepare(*signature[2:])  # this call ran in eager, but those that follow are to be fast
+        self._remember(key, capture)
         return None
 
     def _give_up(self, family_key: Hashable, key: Hashable, failure: Exception) -> None:
