@@ -225,7 +225,8 @@ def test_dropout_draws_as_eager_does() -> None:
     torch.manual_seed(4)
     want = f(x)
     torch.manual_seed(4)
-    torch.testing.assert_close(torch.compile(f, backend="ingot")(x), want)
+    with collect():  # masks are made in eager
+        torch.testing.assert_close(torch.compile(f, backend="ingot")(x), want)
 
 
 def test_attention_with_dropout_trains() -> None:
