@@ -157,6 +157,30 @@ def test_floats(dtype: str, tolerance: float, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, atol=tolerance * np.abs(wanted).max())
 
 
+class Filtered(nn.Module):  # type: ignore[misc]
+    """A convolution by Fourier transforms, with complex weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(5, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.fft.irfft(torch.fft.rfft(x) * self.weight, n=8).relu()
+
+
+@pytest.mark.parametrize("opset", [17, 20])
+def test_fourier_transforms(opset: int, tmp_path: Path) -> None:
+    path, x, model = tmp_path / "m.onnx", torch.randn(3, 8), Filtered().eval()
+    config = ingot.Torch2ONNXConfig(
+        dtype="fp32", opset_version=opset, example_inputs=torch.randn(2, 8), dynamic_axes={"x": {0: "batch"}}
+    )
+    ingot.Model(model).export(path, config)
+    assert "DFT" in operators(path)
+    (found,) = run(path, x)
+    np.testing.assert_allclose(found, model(x).detach().numpy(), atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["eager static, x86", "eager dynamic LSTM, GRU", "FX QAT, converted", "PT2E dynamic"])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_floats_of_a_quantized_model(name: str, dtype: str, tmp_path: Path) -> None:

@@ -13,10 +13,12 @@ import torch
 from conftest import in_threads
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 import ingot
 import ingot.torch
 from ingot.torch import FallbackWarning, lowering
+from ingot.torch.report import collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -463,14 +465,142 @@ def test_bool_and_mixed_types(form: Any) -> None:
     same(form(f)(*args), f(*args))
 
 
-@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_complex_stays_in_eager(form: Any) -> None:
-    def f(x: torch.Tensor) -> torch.Tensor:
-        return torch.view_as_real(torch.view_as_complex(x) * (1 + 2j)).sum(-1) * 2
+class Spectral(nn.Module):  # type: ignore[misc]
+    """A filter of complex weights, and a rotation by a table of complex numbers."""
 
-    x = torch.randn(3, 2)
-    with pytest.warns(FallbackWarning, match="complex"):
-        same(form(f)(x), f(x))
+    table: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(4, 5, dtype=torch.complex64))
+        self.register_buffer("table", torch.polar(torch.ones(6, 4), torch.rand(6, 4)))
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.fft.irfft(torch.einsum("bti,oi->bto", torch.fft.rfft(self.layer(x)), self.weight), n=8)
+        z = torch.view_as_complex(y.reshape(*y.shape[:-1], 4, 2)) * self.table[: y.shape[1]]
+        return torch.view_as_real(z).flatten(2), z.conj(), z.transpose(0, 2)
+
+
+@pytest.mark.parametrize(
+    "form", [lambda m: compiled(m, strict=True, verify=2), lambda m: ingot.torch.compile(m, strict=True)]
+)
+def test_complex_numbers(form: Any) -> None:
+    model = Spectral().eval()
+    fast = form(model)
+    with torch.no_grad():
+        for batch, length in ((2, 5), (3, 6), (3, 4)):
+            x = torch.randn(batch, length, 8)
+            found, expected = fast(x), model(x)
+            same(found, expected)
+            assert found[2].stride() == expected[2].stride()
+        model.weight.mul_(1j)
+        model.table.conj_physical_()
+        same(fast(x), model(x))
+
+
+def test_complex_arguments_constants_and_parts_in_eager() -> None:
+    constant = torch.randn(4, dtype=torch.complex128)
+
+    def f(z: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (z.exp() * constant).abs() + (w @ z.T).real.sum(0)[:, None], w.imag
+
+    z, w = (torch.randn(3, 4, dtype=torch.complex128) for _ in range(2))
+    for given in ((z, w), (z.conj(), w), (z, w[:, ::2].repeat(1, 2).conj())):
+        same(compiled(f, strict=True)(*given), f(*given), 1e-12)
+    with pytest.warns(FallbackWarning, match="disabled_ops"):
+        same(compiled(f, disabled_ops=["aten.exp"])(z, w), f(z, w), 1e-12)
+
+
+def test_gradients_through_fourier_transforms() -> None:
+    def gradients(step: Any) -> list[torch.Tensor]:
+        model.zero_grad()
+        y, z, _ = step(x)
+        (y.square().sum() + z.abs().sum()).backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    model, x = Spectral(), torch.randn(2, 5, 8)
+    same(gradients(compiled(model)), gradients(model), 1e-4)
+
+
+def test_windows_of_a_signal() -> None:
+    def f(x: torch.Tensor, window: torch.Tensor) -> torch.Tensor:
+        return torch.stft(x, 16, 4, window=window, return_complex=True).abs().clamp_min(1e-3).log()
+
+    x, window = torch.randn(2, 100), torch.hann_window(16)
+    same(compiled(f, strict=True)(x, window), f(x, window))
+
+
+def causal(b: Any, h: Any, i: Any, j: Any) -> Any:
+    return i >= j
+
+
+def test_flex_attention_of_any_length() -> None:
+    slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625])
+
+    def f(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        def score(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return score + slopes[h] * (j - i)
+
+        def window(b: Any, h: Any, i: Any, j: Any) -> Any:
+            return causal(b, h, i, j) & (i - j < 3)
+
+        mask = create_block_mask(window, None, None, q.shape[2], k.shape[2], device="cpu")
+        return flex_attention(q, k, v, score_mod=score, block_mask=mask, enable_gqa=True).relu()
+
+    fast = compiled(f, strict=True, fullgraph=True, torch_dynamic=True)
+    for length in (6, 9):
+        q, k, v = (torch.randn(2, heads, length, 8) for heads in (4, 2, 2))
+        same(fast(q, k, v), f(q, k, v))
+
+
+class Choice(nn.Module):  # type: ignore[misc]
+    """Two branches with weights, one with a choice in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        def low(x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.max() > 3, lambda x: self.a(x).sin(), lambda x: self.a(x) - 1, (x,))
+
+        def high(x: torch.Tensor) -> torch.Tensor:
+            return self.b(x).relu()[index.abs() * 0 + index]  # an error for low
+
+        y = torch.cond(x.sum() > 0, high, low, (x.cos(),))
+        return y.exp() + 1
+
+
+def test_branches_are_compiled_and_only_one_is_run() -> None:
+    model = Choice().eval()
+    fast = compiled(model, strict=True, fullgraph=True, verify=1)
+    far, near = torch.tensor([7, 0]), torch.tensor([1, 0])
+    x = torch.rand(2, 8)
+    with torch.no_grad(), collect() as report:
+        for given in ((-x, far), (x, near), (-x - 1, far)):
+            same(fast(*given), model(*given))
+        with pytest.raises(Exception, match=r"out of bounds|out of range"):
+            fast(x, far)
+        model.a.bias.add_(1)
+        same(fast(-x, far), model(-x, far))
+    assert not report.fallbacks and [g.kind for g in report.graphs].count("branch") == 4
+
+
+def test_branches_train() -> None:
+    model = Choice()
+
+    def gradients(step: Any, x: torch.Tensor) -> list[Any]:
+        model.zero_grad()
+        step(x, torch.tensor([1, 0])).sum().backward()
+        return [p.grad for p in model.parameters()]
+
+    with collect() as report:
+        for x in (torch.rand(2, 8), -torch.rand(2, 8)):
+            same(gradients(compiled(model), x), gradients(torch.compile(model, backend="eager"), x))
+    assert not report.fallbacks
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import stat
@@ -18,6 +19,7 @@ from torch import nn
 import ingot
 import ingot.torch
 from ingot._ingot import Cache, WeightWatch, content_hashes, kernels_compiled
+from ingot.torch import sessions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +92,76 @@ def test_memory_cache_is_lru() -> None:
     assert ingot.torch.cache_info().hits == hits
     run(mlp(40), x, cache_size=1)
     assert len(ingot.torch.cache_info().keys) == 1
+
+
+def test_calls_count_as_uses() -> None:
+    x, functions, keys = torch.randn(2, 8), [], []
+    with torch.no_grad():
+        for hidden in (8, 16, 24, 32):
+            functions.append(ingot.torch.compile(mlp(hidden)))
+            functions[0](x)
+            functions[-1](x)
+            keys.append(ingot.torch.cache_info().keys[0])
+    assert ingot.torch.cache_info().keys == [
+        keys[3],
+        keys[0],
+        keys[2],
+    ]  # not keys[1], which was made later than keys[0]
+
+
+def held() -> int:
+    """Sessions that anybody has."""
+    gc.collect()
+    return len(sessions.living)
+
+
+def test_graphs_of_one_function_have_as_many_sessions_as_are_kept() -> None:
+    before, model = held(), mlp()
+    fast = torch.compile(model, backend="ingot", dynamic=False, options={"cache_size": 2})
+    with torch.no_grad():
+        for n in (2, 3, 4, 5, 4, 6):
+            x = torch.randn(n, 8)
+            same(fast(x), model(x))
+            assert held() <= before + 2
+        misses = ingot.torch.cache_info().misses
+        same(fast(x[:4]), model(x[:4]))  # 4 was used after 5
+        assert ingot.torch.cache_info().misses == misses
+        for _ in range(3):  # in turn: each comes back once, and then all stay
+            for n in (2, 3, 4, 5, 6):
+                same(fast(torch.ones(n, 8)), model(torch.ones(n, 8)))
+            misses, last = ingot.torch.cache_info().misses, misses
+        assert misses == last
+
+
+def test_other_functions_keep_their_sessions() -> None:
+    x = torch.randn(2, 8)
+    with torch.no_grad():
+        functions = [ingot.torch.compile(mlp(8 * n), cache_size=1) for n in (1, 2, 3)]
+        for fast in functions:
+            fast(x)
+        misses = ingot.torch.cache_info().misses
+        for fast in functions:
+            fast(x)
+    assert ingot.torch.cache_info().misses == misses
+
+
+def test_keep_puts_libraries_into_a_folder(tmp_path: Path) -> None:
+    model, x = mlp(), torch.randn(2, 8)
+    run(model, x, keep=str(tmp_path / "kept"), tag="mine")
+    (library,) = (tmp_path / "kept").iterdir()
+    assert library.name == f"mine-{ingot.torch.cache_info().keys[0]}.so"
+    (found,) = ingot.load(library).inference([x.numpy()]).values()
+    with torch.no_grad():
+        same(torch.from_numpy(found), model(x))
+    run(model, x, keep=str(tmp_path / "other"), compiler_path=str(PROGRAM), cache_dir=str(tmp_path / "cache"))
+    (library,) = (tmp_path / "other").iterdir()
+    assert ingot.load(library).is_library
+
+
+def test_keep_says_when_the_folder_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.warns(ingot.torch.FallbackWarning, match="option 'keep'"):
+        run(mlp(), torch.randn(2, 8), keep=str(tmp_path / "file"))
 
 
 def test_weight_watch_and_hashes() -> None:

@@ -82,6 +82,11 @@ FIXED: dict[str, Callable[[Any], Any]] = {
     "cummin": lambda x: (*x.cummin(1), *torch.where(x > 2, NAN, x).cummin(0)),
     "logcumsumexp": lambda x: ((x * 9).logcumsumexp(1), torch.where(x > 2, -torch.inf, x).logcumsumexp(0)),
     "as_strided": lambda x: torch.as_strided(x + 1, (3, 2), (7, 2), 1),
+    "as_strided of another order": lambda x: torch.as_strided((x + 1).t(), (3, 2), (7, 2), 1),
+    "as_strided of a part": lambda x: torch.as_strided((x + 1)[1:], (2, 2), (3, 1)),
+    "as_strided_scatter of another order": lambda x: torch.as_strided_scatter(
+        (x + 1).t(), x[:3, :2] * 5, (3, 2), (7, 2), 1
+    ),
     "as_strided_scatter": lambda x: torch.as_strided_scatter(x + 1, x[:3, :2] * 5, (3, 2), (7, 2), 1),
     "adaptive_max_pool": lambda x: (
         *F.adaptive_max_pool2d(x[None], (4, 3), return_indices=True),

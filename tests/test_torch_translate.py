@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree  # noqa: E402
 
 import ingot  # noqa: E402
 from ingot._ingot import GraphBuilder  # noqa: E402
-from ingot.torch.translate import Translation, translate, unsupported  # noqa: E402
+from ingot.torch.translate import Interface, Translation, translate, unsupported  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ def translated(function: Callable[..., Any], args: Sequence[Any], mode: str) -> 
     return translate(captured.graph)
 
 
-TOLERANCES = {F32: 2e-6, F64: 1e-12, F16: 2e-3, BF16: 1.6e-2}
+TOLERANCES = {F32: 2e-6, F64: 1e-12, F16: 2e-3, BF16: 1.6e-2, torch.complex64: 2e-6, torch.complex128: 1e-12}
 
 
 def compare(found: Any, wanted: Any) -> None:
@@ -585,6 +585,9 @@ POOLS: dict[str, Callable[[Any], Any]] = {
     "avg_divisor": lambda x: F.avg_pool2d(x, 2, divisor_override=3),
     "avg_1d": lambda x: F.avg_pool1d(x[:, :, 0], 2),
     "avg_single": lambda x: F.avg_pool2d(x[0], 2),
+    "avg_larger_than_input": lambda x: F.avg_pool2d(x, 20, ceil_mode=True),
+    "avg_larger_one_side": lambda x: F.avg_pool2d(x, (3, 30), padding=(1, 2), ceil_mode=True, count_include_pad=False),
+    "max_larger_than_input": lambda x: F.max_pool2d(x, 4, 30, dilation=(1, 4), ceil_mode=True),
     "adaptive_1": lambda x: F.adaptive_avg_pool2d(x, 1),
     "adaptive_even": lambda x: F.adaptive_avg_pool2d(x, (4, 3)),
     "adaptive_uneven": lambda x: F.adaptive_avg_pool2d(x, (3, 5)),
@@ -596,8 +599,86 @@ POOLS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", POOLS)
 def test_pools(name: str) -> None:
-    static = name.startswith("adaptive") and name != "adaptive_1"
+    static = (name.startswith("adaptive") and name != "adaptive_1") or "larger" in name
     check(POOLS[name], sample(F32, 2, 3, 8, 9), modes=("fake",) if static else ("fake", "symbolic"))
+
+
+C64, C128 = torch.complex64, torch.complex128
+COMPLEX: dict[str, Callable[..., Any]] = {  # of z [2, 3, 4], w [3, 4], both complex, and the real x [2, 3, 4]
+    "fft": lambda z, w, x: torch.fft.fft(z),
+    "fft_of_real": lambda z, w, x: torch.view_as_real(torch.fft.fft(x)),
+    "fft_dim": lambda z, w, x: torch.fft.fft(z, dim=-2, norm="ortho"),
+    "fft_longer": lambda z, w, x: torch.fft.fft(z, n=7),
+    "fft_forward": lambda z, w, x: torch.fft.fft(z, norm="forward"),
+    "fft2": lambda z, w, x: torch.fft.fft2(z),
+    "fftn": lambda z, w, x: torch.fft.fftn(x, norm="ortho").real,
+    "fnet": lambda z, w, x: torch.fft.fft(torch.fft.fft(x, dim=-1), dim=-2).real,
+    "ifft": lambda z, w, x: torch.fft.ifft(z),
+    "ifft_ortho": lambda z, w, x: torch.fft.ifft(z, norm="ortho", dim=1),
+    "ifft_forward": lambda z, w, x: torch.fft.ifft2(z, norm="forward"),
+    "rfft": lambda z, w, x: torch.fft.rfft(x),
+    "rfft2": lambda z, w, x: torch.fft.rfft2(x, norm="ortho"),
+    "irfft": lambda z, w, x: torch.fft.irfft(z),
+    "irfft_odd": lambda z, w, x: torch.fft.irfft(z, n=7),
+    "irfft2": lambda z, w, x: torch.fft.irfft2(z, norm="ortho"),
+    "hfft": lambda z, w, x: torch.fft.hfft(z),
+    "fftshift": lambda z, w, x: torch.fft.fftshift(z, dim=-1),
+    "convolution": lambda z, w, x: torch.fft.irfft(torch.fft.rfft(x, n=8) * torch.fft.rfft(x[0], n=8), n=8)[..., :4],
+    "parts": lambda z, w, x: (z.real + z.imag, torch.complex(x, z.real), torch.view_as_real(z)),
+    "polar": lambda z, w, x: torch.polar(x.abs(), x),
+    "rotary": lambda z, w, x: torch.view_as_real(torch.view_as_complex(x.reshape(2, 3, 2, 2)) * z[:, :, :2]).flatten(2),
+    "abs": lambda z, w, x: (z.abs(), z.angle()),
+    "conj": lambda z, w, x: (z.conj() * w, torch.conj_physical(z), z.conj().imag),
+    "add": lambda z, w, x: (z + w, z + x, x - z, z + 2, 1.5 - z, z + (1 - 2j), torch.add(z, w, alpha=3)),
+    "mul": lambda z, w, x: (z * w, z * x, x * z, z * 2.5, (0.5 + 1j) * z, x * w),
+    "div": lambda z, w, x: (z / w, z / (x + 5), x / (w + 1), z / 2, 1 / z, z / (1 - 1j)),
+    "functions": lambda z, w, x: (z.exp(), z.log(), z**2, z**3, -z, z.reciprocal()),
+    "sums": lambda z, w, x: (z.sum(), z.sum(1), z.mean((0, -1), keepdim=True), z.cumsum(1)),
+    "matmul": lambda z, w, x: (w @ w.T, z @ z.transpose(1, 2), z @ w.mT, z.reshape(6, 4) @ w.t()),
+    "einsum": lambda z, w, x: torch.einsum("bix,ox->boix", z, w),
+    "where": lambda z, w, x: torch.where(x > 0, z, w),
+    "types": lambda z, w, x: (z.to(C128), x.to(C64) + z, torch.zeros_like(z), torch.full((2, 3), 1 + 2j)),
+    "views": lambda z, w, x: (
+        z.reshape(6, 4).t(),
+        z.permute(2, 0, 1),
+        z.transpose(-1, 0),
+        z[:, -1, 1:],
+        z.unsqueeze(-1).squeeze(-1),
+        w.expand(2, 3, 4),
+        z.flip(-1),
+        z.roll(1, -1),
+        torch.cat([z, z], -1),
+        torch.stack([z, z], -1),
+        z.unbind(-1)[1],
+        z.split(2, -1)[1],
+        w.repeat(2, 1),
+        F.pad(z, (1, 2)),
+        z[:, torch.tensor([2, 0])],
+        z.index_select(-1, torch.tensor([3, 0])),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", (C64, C128), ids=("c64", "c128"))
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers(name: str, kind: Any) -> None:
+    real = kind.to_real()
+    z, w = (torch.complex(sample(real, *s), sample(real, *s, seed=1)) for s in ((2, 3, 4), (3, 4)))
+    check(COMPLEX[name], z, w, sample(real, 2, 3, 4, seed=2))
+
+
+def test_large_complex_numbers_are_divided() -> None:
+    z = torch.tensor([3e30 + 4e30j, 1e-30 - 1e-30j])
+    check(lambda z: (1 / z, z / z), z)
+
+
+def test_complex_ends_of_an_export_say_why_not() -> None:
+    graph = make_fx(lambda z: torch.view_as_real(z))(torch.zeros(2, dtype=C64)).graph
+    with pytest.raises(ingot.UnsupportedError, match="complex"):
+        translate(graph, interface=Interface(["y"]))
+    graph = make_fx(torch.view_as_complex)(torch.zeros(3, 2)).graph
+    with pytest.raises(ingot.UnsupportedError, match="complex"):
+        translate(graph, interface=Interface(["y"]))
 
 
 RESIZES: dict[str, Callable[[Any], Any]] = {
@@ -791,7 +872,7 @@ def refused(function: Callable[..., Any], *args: Any) -> str:
 
 def test_what_has_no_translation_says_why() -> None:
     x = sample(F32, 4, 4)
-    assert "complex64" in refused(lambda x: torch.view_as_real(torch.fft.fft(x)), x)
+    assert "of complex tensors" in refused(lambda x: torch.complex(x, x).acosh().abs(), x)
     assert "random" in refused(lambda x: x + torch.rand_like(x), x)
     assert "training" in refused(lambda x: F.dropout(x, 0.5, True), x)
     assert "no translation" in refused(torch.linalg.inv, x)

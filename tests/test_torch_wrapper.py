@@ -281,16 +281,36 @@ def test_forward_that_sets_up_something_once_is_compiled_from_then_on() -> None:
             self.linear = nn.Linear(4, 4)
             self.ready = False
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             self.ready = True
-            return self.linear(x)
+            y = self.linear(x)
+            return y, x[:, :2]  # a view of an argument, which AOTAutograd makes around the graph
 
     model, x = Lazy(), torch.randn(2, 4)
     fast = ingot.torch.compile(model)
     with torch.no_grad():
+        before = ingot.torch.cache_info().misses
         for _ in range(3):
-            torch.testing.assert_close(fast(x), model.linear(x))
+            torch.testing.assert_close(fast(x), (model.linear(x), x[:, :2]))
+            assert ingot.torch.cache_info().misses == before + 1  # made by the first call, which ran in eager itself
     assert model.ready and fast.ingot_captures == 1
+
+
+def test_what_is_set_up_at_the_beginning_is_seen_before_the_rest_is_captured() -> None:
+    class Lazy(nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.ready = True
+            y = x.cos()
+            warnings.warn(f"here with a {type(y).__name__}", stacklevel=1)
+            return y
+
+    model, x = Lazy(), torch.randn(2, 4)
+    fast = ingot.torch.compile(model)
+    with torch.no_grad(), warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        torch.testing.assert_close(fast(x), x.cos())
+    kinds = [str(w.message).split()[-1] for w in said if str(w.message).startswith("here with")]
+    assert kinds[0] == "Tensor" and fast.ingot_captures == 1
 
 
 def test_sizes_that_the_model_fixes_are_captured_anew() -> None:
@@ -334,6 +354,26 @@ def test_floats_that_sizes_decide() -> None:
     for n in (6, 10):
         x = torch.randn(3, n)
         torch.testing.assert_close(fast(x), Scaled()(x))
+
+
+def test_floats_of_sizes_that_no_node_has_beside_dynamo() -> None:
+    class Scaled(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv1d(4, 4, 3, stride=2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.layer(x)
+            return y * (1 / (y.shape[2] + 1))
+
+    enabled = torch._dynamo.utils._is_tensorify_enabled()  # asked once by a process, and remembered
+    model = Scaled()
+    fast = ingot.torch.compile(model, dynamic=True, strict=True)
+    with torch.no_grad():
+        for n in (9, 14):
+            x = torch.randn(2, 4, n)
+            same(fast(x), model(x))
+    assert torch._dynamo.utils._is_tensorify_enabled() == enabled
 
 
 def test_errors_are_those_of_the_model() -> None:

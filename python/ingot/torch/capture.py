@@ -13,10 +13,11 @@ import torch
 from torch._guards import TracingContext, tracing
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ingot.errors import UnsupportedError
-from ingot.torch.compiled import is_dynamic
+from ingot.torch.compiled import Prepared, is_dynamic
 from ingot.torch.lowering import lower
 from ingot.torch.reads import put_back
 from ingot.torch.tree import Builder, Flattener, Spec, literal_key
@@ -59,7 +60,8 @@ class FlatModule(torch.nn.Module):  # type: ignore[misc]
         containers = builder.containers
         before = [contents_of(c, containers) for c in containers]
         attributes = attributes_of(self.module)
-        result = self.call(*args, **dict(named))
+        with AtFirstOperator(lambda: check_attributes(self.module, attributes)):
+            result = self.call(*args, **dict(named))
         check_attributes(self.module, attributes)
         out = Flattener(containers)
         self.result_spec = out.flatten(result)
@@ -84,6 +86,21 @@ CONSTANTS = (
     types.EllipsisType,
     range,
 )
+
+
+class AtFirstOperator(TorchFunctionMode):  # type: ignore[misc]
+    """Calls check before the first operator in here: what a forward sets up once, it mostly sets up at its beginning,
+    and need not be captured to the end for nothing."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        super().__init__()
+        self.check: Callable[[], None] | None = check
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.check is not None:
+            check, self.check = self.check, None
+            check()
+        return func(*args, **(kwargs or {}))
 
 
 class AssignsAttributesError(UnsupportedError):
@@ -221,6 +238,17 @@ class Capture:
             return True
         return bool(self._environment.evaluate_guards_expression(self._guards, [*leaves, *self.carriers(literals)]))
 
+    def prepare(self, leaves: Sequence[torch.Tensor], literals: Sequence[Any]) -> None:
+        """Makes the sessions that a call with these needs, and does not run them. Nobody else may call meanwhile."""
+        graph = self.graphs[0]
+        graph.only_prepare = True
+        try:
+            self.run(*leaves, *self.carriers(literals))
+        except Prepared:
+            pass
+        finally:
+            graph.only_prepare = False
+
     def __call__(self, call: Flattener, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         results = self.run(*call.leaves, *self.carriers(call.literals)) if self.numbers else self.run(*call.leaves)
         builder = Builder(results, self.flat.result_literals, call.containers)
@@ -251,13 +279,17 @@ def as_if_compiling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def numbers_as_they_are() -> Iterator[None]:
-    """AOTAutograd makes tensors of floats that sizes decide, and counts on dynamo to have listed these sizes."""
-    before = os.environ.get("TENSORIFY_PYTHON_SCALARS")
-    os.environ["TENSORIFY_PYTHON_SCALARS"] = "0"
+    """AOTAutograd makes tensors of floats that sizes decide, and counts on dynamo to have listed these sizes. It keeps
+    the answer whether to do so, which must be neither an older one nor kept for others."""
+    name, answer = "TENSORIFY_PYTHON_SCALARS", torch._dynamo.utils._is_tensorify_enabled
+    before = os.environ.get(name)
+    os.environ[name] = "0"
+    answer.cache_clear()
     try:
         yield
     finally:
         if before is None:
-            del os.environ["TENSORIFY_PYTHON_SCALARS"]
+            del os.environ[name]
         else:
-            os.environ["TENSORIFY_PYTHON_SCALARS"] = before
+            os.environ[name] = before
+        answer.cache_clear()

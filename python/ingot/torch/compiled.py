@@ -11,6 +11,7 @@ import operator
 import threading
 import time
 import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,8 +19,9 @@ import torch
 from ingot._ingot import WeightWatch
 from ingot.torch.partition import NOTHING, Partition, is_size, partition, shared_results
 from ingot.torch.report import Fallback, FallbackWarning, GraphReport, publish, whole_fallback
-from ingot.torch.sessions import Session, move_to_disk, session_for
-from ingot.torch.translate import unsupported
+from ingot.torch.sessions import Session, User, move_to_disk, session_for, turns
+from ingot.torch.translate import is_plain, unsupported
+from ingot.torch.translate.bodies import write_out_bodies
 from ingot.torch.verify import check_against_eager
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 
 # Bindings made in a row, each replaced before it saved the time it took: then weights are inputs.
 MAX_USELESS_BINDINGS = 3
+
+
+BRANCHES = "its branches are graphs of their own"
 
 
 class BlockModule(torch.nn.Module):  # type: ignore[misc]
@@ -43,7 +48,22 @@ class BlockModule(torch.nn.Module):  # type: ignore[misc]
         return self.call(*args)
 
 
-class Binding:
+class Prepared(Exception):  # noqa: N818 - nothing went wrong
+    """Ends a call that was to make sessions only."""
+
+
+class Branch(torch.nn.Module):  # type: ignore[misc]
+    """A compiled graph as a module of the graph that may call it."""
+
+    def __init__(self, compiled: CompiledGraph) -> None:
+        super().__init__()
+        self.compiled = compiled
+
+    def forward(self, *args: Any) -> Any:
+        return self.compiled(list(args))
+
+
+class Binding(User):
     """The sessions of a graph for certain weights, and a function that runs it with them."""
 
     def __init__(
@@ -62,6 +82,32 @@ class Binding:
         return self.shapes is None or self.shapes == shapes_of(args)
 
 
+class Siblings:
+    """Graphs that dynamo made of one function, for arguments of different kinds. As many as cache_size says have
+    sessions; one that needs them again after it had to give them up shows that more are in turn."""
+
+    def __init__(self) -> None:
+        self.graphs: weakref.WeakSet[CompiledGraph] = weakref.WeakSet()
+        self.returned = 0
+
+    def make_room(self, newest: CompiledGraph, size: int) -> None:
+        others = [g for g in list(self.graphs) if g is not newest and g.last_use()]
+        others.sort(key=CompiledGraph.last_use, reverse=True)
+        for graph in others[max(size, 1) - 1 + self.returned :]:
+            graph.give_up_sessions()
+
+
+_siblings: weakref.WeakValueDictionary[tuple[Any, str], Siblings] = weakref.WeakValueDictionary()
+
+
+def siblings_of(graph: CompiledGraph) -> Siblings:
+    made_by = torch._guards.CompileContext.current_compile_id()
+    frame = None if made_by is None or graph.kind == "branch" else made_by.frame_id
+    found = Siblings() if frame is None else _siblings.setdefault((frame, graph.kind), Siblings())
+    found.graphs.add(graph)
+    return found
+
+
 def shapes_of(args: Sequence[Any]) -> list[tuple[int, ...]]:
     return [tuple(a.shape) if isinstance(a, torch.Tensor) else () for a in args]
 
@@ -72,9 +118,11 @@ class CompiledGraph:
     _boxed_call = True
 
     def __init__(self, module: torch.fx.GraphModule, kind: str, weights: Sequence[int], options: Options) -> None:
+        write_out_bodies(module)
         self.module, self.kind, self.options = module, kind, options
         self.placeholders = module.graph.find_nodes(op="placeholder")
         self.weights = list(weights)
+        self.branching = self._compile_branches()
         self.dynamic = any(is_dynamic(p.meta.get("val")) for p in self.placeholders)
         self.partition = self._partition()
         self.report = self._report()
@@ -86,6 +134,9 @@ class CompiledGraph:
         self._bound_at = self._bound_for = 0.0
         self._checks = options.verify
         self._told = False  # why weights stay in memory
+        self._gave_up = False
+        self._siblings = siblings_of(self)
+        self.only_prepare = False  # a call makes its sessions and ends there, with Prepared
 
     def __call__(self, args: list[Any]) -> Any:
         binding = self._current
@@ -94,7 +145,35 @@ class CompiledGraph:
         if self._checks > 0:
             self._checks -= 1
             check_against_eager(self, binding, args)
+        binding.used = next(turns)
         return binding.run(args)
+
+    def last_use(self) -> int:
+        """0 if it has no sessions."""
+        return max((binding.used for binding in list(self._bindings)), default=0)
+
+    def give_up_sessions(self) -> None:
+        """They are made again when they are needed. A call that runs keeps its own."""
+        self._gave_up, self._bindings, self._current = True, [], None
+        self.report.sessions = []
+
+    # Branches
+
+    def _compile_branches(self) -> set[torch.fx.Node]:
+        """The nodes that choose between two graphs. These are compiled like any other; the choice is made in Python."""
+        nodes = [n for n in self.module.graph.nodes if n.target is torch.ops.higher_order.cond]
+        weights = {self.placeholders[i] for i in self.weights}
+        found = set()
+        for node in nodes:
+            _, *branches, operands = node.args
+            constant = [i for i, operand in enumerate(operands) if operand in weights]
+            for branch in branches:
+                graph = getattr(self.module, str(branch.target))
+                if isinstance(graph, torch.fx.GraphModule):
+                    compiled = CompiledGraph(graph, "branch", constant, self.options)
+                    setattr(self.module, str(branch.target), Branch(compiled))
+            found.add(node)
+        return found
 
     # The cut
 
@@ -105,7 +184,7 @@ class CompiledGraph:
             name = operator_name(node)
             if node.op == "call_function" and any(is_named(name, wanted) for wanted in self.options.disabled_ops):
                 reasons[node] = "it is in disabled_ops"
-        reasons = {n: r for n, r in reasons.items() if not is_size(n)}
+        reasons = {n: BRANCHES if n in self.branching else r for n, r in reasons.items() if not is_size(n)}
         reasons.update((n, NOTHING) for n in shared_results(graph) if n not in reasons)
         weights = [self.placeholders[i] for i in self.weights]
         return partition(graph, reasons, self.options.min_block_size, weights)
@@ -119,7 +198,7 @@ class CompiledGraph:
         report.fallbacks = [
             Fallback(n.name, operator_name(n), reason)
             for n, reason in cut.eager.items()
-            if n.target is not operator.getitem and reason != NOTHING
+            if n.target is not operator.getitem and reason not in (NOTHING, BRANCHES)
         ]
         return report
 
@@ -127,9 +206,10 @@ class CompiledGraph:
 
     def _bind(self, args: list[Any]) -> Binding:
         with self._lock:
-            for i, known in enumerate(self._bindings):
+            bindings = self._bindings
+            for i, known in enumerate(bindings):
                 if known.fits(args):
-                    self._bindings.insert(0, self._bindings.pop(i))
+                    bindings.insert(0, bindings.pop(i))
                     self._current = known
                     return known
             self._give_up_on_constants()
@@ -137,10 +217,17 @@ class CompiledGraph:
             made = self._make_binding(args)
             self._bound_at = time.perf_counter()
             self._bound_for = self._bound_at - start
+            made.used = next(turns)
             self._bindings.insert(0, made)
             del self._bindings[max(self.options.cache_size, 1) :]
             self._current = made
-            return made
+            if self._gave_up:
+                self._gave_up = False
+                self._siblings.returned += 1
+        self._siblings.make_room(self, self.options.cache_size)
+        if self.only_prepare:
+            raise Prepared
+        return made
 
     def _give_up_on_constants(self) -> None:
         """Weights that change all the time are no constants."""
@@ -165,6 +252,8 @@ class CompiledGraph:
             blocks[block.name] = self._session(block, constants, fixed_shapes(self, block, args) if fixed else None)
         binding = Binding(watch, shapes_of(args) if fixed else None, self._runner(blocks))
         binding.sessions = {name: s for name, s in blocks.items() if isinstance(s, Session)}
+        for session in binding.sessions.values():
+            session.users.add(binding)
         binding.alive = [args[i].detach() for i in self.weights]
         binding.borrowed = [s for s in binding.sessions.values() if not s.lies_in([*binding.alive, *held])]
         self._count_weights(binding)
@@ -223,7 +312,7 @@ class CompiledGraph:
             return None
         if block.orders or any(node.op != "placeholder" for node in block.inputs):
             return None
-        if any(i.symbolic for i in session.inputs) or any(o.symbolic for o in session.outputs):
+        if not (all(map(is_plain, session.inputs)) and all(map(is_plain, session.outputs))):
             return None
         if [o.index for o in session.outputs] != list(range(len(session.graph.outputs))):
             return None
@@ -247,8 +336,11 @@ def fixed_shapes(compiled: CompiledGraph, block: Block, args: Sequence[Any]) -> 
 
 
 def is_watchable(value: Any, contents: bool) -> bool:
-    """Tensors made under inference_mode do not count writes: they are inputs unless contents are looked at."""
-    return isinstance(value, torch.Tensor) and value.device.type == "cpu" and (contents or not value.is_inference())
+    """Tensors made under inference_mode do not count writes: they are inputs unless contents are looked at. So are
+    complex ones, which no kernel packs."""
+    if not isinstance(value, torch.Tensor) or value.is_complex():
+        return False
+    return value.device.type == "cpu" and (contents or not value.is_inference())
 
 
 def is_dynamic(value: Any) -> bool:

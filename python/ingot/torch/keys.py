@@ -89,5 +89,5 @@ def option_text(options: Options) -> str:
     """Those options that change what is compiled."""
     flags = options.flags
     compiler = (flags.opt_level, flags.march, flags.threads, sorted(flags.patterns.items()))
-    where = (options.compiler_path, options.compiler_image_name, options.cache_dir)
+    where = (options.compiler_path, options.compiler_image_name, options.cache_dir, options.keep)
     return repr((compiler, options.precision, options.tag, where))

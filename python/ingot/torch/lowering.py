@@ -51,8 +51,8 @@ def lower(
 
 
 def dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mask apart from the product: only the mask, which depends on nothing but sizes, has to be made in eager. Random
-    numbers are drawn in the order of the elements in memory, as eager draws them."""
+    """The mask apart from the product: only the mask, which depends on nothing but sizes, has to be made in eager.
+    Random numbers are drawn in the order of the elements in memory, as eager draws them."""
     if train is False or p == 0:
         return x.clone(), torch.ones(x.shape, dtype=torch.bool)
     strides = torch.empty_like(x).stride()

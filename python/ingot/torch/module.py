@@ -140,9 +140,11 @@ class State:
         self.set_up = True
         self._forget()
         try:
-            self._remember(key, self._capture(*signature))
+            capture = self._capture(*signature)
         except Exception as failure:
             return failure
+        capture.prepare(*signature[2:])  # this call ran in eager, but those that follow are to be fast
+        self._remember(key, capture)
         return None
 
     def _give_up(self, family_key: Hashable, key: Hashable, failure: Exception) -> None:

@@ -44,6 +44,7 @@ class Options:
     compiler_memory: int = 0
     cache_size: int = 3
     cache_dir: str = ""
+    keep: str = ""
     weight_check: str = "contents"
     weights: str = "both"
     dynamic: bool | None = None
@@ -153,6 +154,7 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "compiler_memory": count,
     "cache_size": count,
     "cache_dir": text,
+    "keep": text,
     "weight_check": one_of("contents", "version"),
     "weights": one_of("both", "packed"),
     "dynamic": maybe_flag,

@@ -38,7 +38,7 @@ class Fallback:
 class GraphReport:
     """One captured graph."""
 
-    kind: str  # inference, forward or backward
+    kind: str  # inference, forward or backward; or branch, of one of these
     operators: Counter[str] = field(default_factory=Counter)  # run by Ingot
     fallbacks: list[Fallback] = field(default_factory=list)
     blocks: int = 0

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import bisect
+import itertools
+import shutil
 import sys
 import tempfile
 import threading
 import weakref
-from collections import Counter, OrderedDict
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ingot
 from ingot._ingot import Cache, WeightWatch, move_weights_to_file
+from ingot.errors import IoError
 from ingot.torch.elsewhere import compile_elsewhere
 from ingot.torch.keys import session_key
 from ingot.torch.options import PRECISIONS
@@ -26,6 +29,14 @@ if TYPE_CHECKING:
 
     from ingot.torch.options import Options
     from ingot.torch.translate import Input, Output
+
+turns = itertools.count(1)  # numbers calls, so that it can be told what was used last
+
+
+class User:
+    """What calls sessions: knows when it last did."""
+
+    used = 0  # the turn
 
 
 @dataclass(eq=False)
@@ -41,6 +52,11 @@ class Session:
     library_bytes: int = 0  # of the constants that a library holds
     given: list[tuple[int, int]] = field(default_factory=list)  # where its weights begin and end in memory
     watch: WeightWatch | None = None  # of its weights, which kernels may read in place; a library has its own
+    found: int = 0  # the turn in which it was last looked up
+    users: weakref.WeakSet[User] = field(default_factory=weakref.WeakSet)
+
+    def last_use(self) -> int:
+        return max(self.found, *(user.used for user in list(self.users)), 0)
 
     def is_sound(self) -> bool:
         """False once somebody wrote to the weights it was made of."""
@@ -104,11 +120,11 @@ class CacheInfo:
 
 
 class SessionCache:
-    """The sessions used last. One that falls out lives on in the functions that use it."""
+    """The sessions used last, by calls too. One that falls out lives on in the functions that use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions: dict[str, Session] = {}
         self.hits = self.misses = 0
 
     def get(self, key: str) -> Session | None:
@@ -118,20 +134,24 @@ class SessionCache:
                 self.misses += 1
             else:
                 self.hits += 1
-                self._sessions.move_to_end(key)
+                found.found = next(turns)
             return found
 
     def put(self, session: Session, size: int) -> None:
+        session.found = next(turns)
         with self._lock:
             self._sessions[session.key] = session
-            self._sessions.move_to_end(session.key)
-            while len(self._sessions) > size:
-                self._sessions.popitem(last=False)
+            for gone in self._by_use()[size:]:
+                del self._sessions[gone.key]
+
+    def _by_use(self) -> list[Session]:
+        """Used last first."""
+        return sorted(self._sessions.values(), key=Session.last_use, reverse=True)
 
     def info(self) -> CacheInfo:
         with self._lock:
-            info = CacheInfo(self.hits, self.misses, list(reversed(self._sessions)))
-            sessions = list(self._sessions.values())
+            sessions = self._by_use()
+        info = CacheInfo(self.hits, self.misses, [session.key for session in sessions])
         info.weights = weight_memory(sessions)
         return info
 
@@ -176,6 +196,24 @@ def session_for(
     return found
 
 
+def keep(made: ingot.Graph | Path, name: str, options: Options) -> None:
+    """Puts the compiled library into the folder that is to keep it, as a whole: others may look there."""
+    if not options.keep:
+        return
+    folder = Path(options.keep)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="keep-", dir=folder) as place:
+            library = Path(place) / f"{name}.so"
+            if isinstance(made, Path):
+                shutil.copyfile(made, library)
+            else:
+                made.emit(library)
+            library.replace(folder / library.name)
+    except OSError as error:
+        raise IoError(f"option 'keep': '{folder}' cannot be written: {error.strerror}") from error
+
+
 def make_session(
     key: str,
     graph: torch.fx.Graph,
@@ -195,6 +233,7 @@ def make_session(
     flags = options.flags
     if options.elsewhere:
         library = compile_elsewhere(translation, name, options, shapes)
+        keep(library, name, options)
         model = ingot.load(library, threads=flags.threads)
     else:
         model = translation.graph(
@@ -209,6 +248,7 @@ def make_session(
             model = model.autocast(PRECISIONS[options.precision])
         if options.cache_dir:
             model.use_cache(options.cache_dir)
+        keep(model, name, options)
         model.keep_only_session()
     given = [(t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.is_contiguous()]
     session = Session(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ingot.errors import Error
+from ingot.torch.translate import as_held
 
 if TYPE_CHECKING:
     from ingot.torch.compiled import Binding, CompiledGraph
@@ -41,7 +42,9 @@ def difference(found: Any, expected: Any, precision: str = "fp32") -> str:
         return f"{found.dtype}{list(found.shape)} instead of {expected.dtype}{list(expected.shape)}"
     if not expected.numel() or torch.equal(found, expected):
         return ""
-    if not (expected.is_floating_point() or expected.is_complex()):
+    if expected.is_complex():
+        found, expected = as_held(found), as_held(expected)
+    if not expected.is_floating_point():
         return f"{int((found != expected).sum())} of {expected.numel()} values differ"
     a, b = found.to(torch.float64), expected.to(torch.float64)
     special = ~torch.isfinite(b)
@@ -81,10 +84,11 @@ def first_difference(compiled: CompiledGraph, binding: Binding, values: dict[str
         made = {name for node in session.graph.nodes for name in node.outputs}
         names = {fx: name for fx, name in session.names.items() if name in made and fx in values}
         inputs = [values[block.inputs[i.position].name] for i in session.inputs]
-        inputs = [torch.tensor([v]) if isinstance(v, int) else v.detach().contiguous() for v in inputs]
+        inputs = [torch.tensor([v]) if isinstance(v, int) else as_held(v.detach()).contiguous() for v in inputs]
         shown = session.graph.dump_tensors(list(names.values()), inputs)
         for fx, name in names.items():
-            what = difference(as_tensor(shown[name], values[fx]), values[fx], precision)
+            expected = as_held(values[fx])
+            what = difference(as_tensor(shown[name], expected), expected, precision)
             if what:
                 wrong[fx] = what
     for node in compiled.module.graph.nodes:

@@ -31,7 +31,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ingot._ingot import GraphBuilder
 from ingot.errors import UnsupportedError
-from ingot.torch.translate.translator import Input, Interface, Output, Translator
+from ingot.torch.translate.translator import Input, Interface, Output, Translator, as_held
 from ingot.torch.translate.values import Unsupported
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ingot import Graph
 
-__all__ = ["Input", "Interface", "Output", "Translation", "translate", "unsupported"]
+__all__ = ["Input", "Interface", "Output", "Translation", "as_held", "is_plain", "translate", "unsupported"]
 
 
 @dataclass
@@ -70,18 +70,32 @@ def bind(graph: Graph, inputs: list[Input], outputs: list[Output]) -> Callable[.
     """See Translation.bind; inputs and outputs may come from a cache."""
     run, tensor = graph.run, torch.Tensor
     positions = [i.position for i in inputs]
-    plain = not any(i.symbolic for i in inputs) and not any(o.symbolic for o in outputs)
+    plain = all(map(is_plain, inputs)) and all(map(is_plain, outputs))
     if plain and [o.index for o in outputs] == list(range(len(graph.outputs))):
         return lambda *args: run([args[p] for p in positions], tensor)
 
     def call(*args: Any) -> list[Any]:
-        given = [_number(args[i.position], i.kind) if i.symbolic else args[i.position] for i in inputs]
-        found = run(given, tensor)
-        return [
-            o.value if o.index is None else found[o.index].item() if o.symbolic else found[o.index] for o in outputs
-        ]
+        found = run([_given(args[i.position], i) for i in inputs], tensor)
+        return [o.value if o.index is None else _result(found[o.index], o) for o in outputs]
 
     return call
+
+
+def is_plain(end: Input | Output) -> bool:
+    """True if the graph takes or gives the very tensor."""
+    return not end.symbolic and not end.is_complex
+
+
+def _given(value: Any, to: Input) -> Any:
+    if to.symbolic:
+        return _number(value, to.kind)
+    return as_held(value) if to.is_complex else value
+
+
+def _result(value: torch.Tensor, of: Output) -> Any:
+    if of.symbolic:
+        return value.item()
+    return torch.view_as_complex(value) if of.is_complex else value
 
 
 def _number(value: Any, kind: str) -> torch.Tensor:

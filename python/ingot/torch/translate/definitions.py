@@ -252,12 +252,21 @@ def scatter_mean(
 # Memory
 
 
+def _in_memory(x: Tensor) -> list[int]:
+    """The dims of a tensor that is dense, in the order in which they lie in memory."""
+    fixed(*x.shape, *x.stride())
+    order = sorted(range(x.dim()), key=lambda d: (x.stride(d), x.shape[d]), reverse=True)
+    if not x.permute(order).is_contiguous():
+        raise Unsupported("strides in memory that is not the tensor's own")
+    return order
+
+
 def _places(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None) -> Tensor:
-    """Of elements with these strides in a tensor that is dense."""
-    fixed(*x.shape, *size, *stride, *([offset] if offset else []))
-    start = (offset or 0) - x.storage_offset()
+    """Of elements with these strides among all elements as they lie in memory."""
+    fixed(*size, *stride, *([offset] if offset else []))
+    start = (x.storage_offset() if offset is None else offset) - x.storage_offset()
     last = start + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    if not x.is_contiguous() or start < 0 or (0 not in size and last >= x.numel()):
+    if start < 0 or (0 not in size and last >= x.numel()):
         raise Unsupported("strides in memory that is not the tensor's own")
     places = torch.full([], start)
     for i, (n, s) in enumerate(zip(size, stride, strict=True)):
@@ -267,15 +276,19 @@ def _places(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int |
 
 @define(aten.as_strided.default, aten.as_strided_copy.default)
 def as_strided(x: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None) -> Tensor:
-    return x.reshape(-1)[_places(x, size, stride, offset)].reshape(size)
+    memory = x.permute(_in_memory(x)).reshape(-1)
+    return memory[_places(x, size, stride, offset)].reshape(size)
 
 
 @define(aten.as_strided_scatter.default)
 def as_strided_scatter(
     x: Tensor, source: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Tensor:
+    order = _in_memory(x)
+    laid = x.permute(order)
     places = _places(x, size, stride, offset)
-    return x.reshape(-1).scatter(0, places, source.reshape(-1).to(x.dtype)).reshape(x.shape)
+    changed = laid.reshape(-1).scatter(0, places, source.reshape(-1).to(x.dtype)).reshape(laid.shape)
+    return changed.permute([order.index(d) for d in range(x.dim())])
 
 
 # Pools

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ingot.torch.translate.registry import find_rule
-from ingot.torch.translate.values import Tensor, Unsupported, axis_of
+from ingot.torch.translate.values import Tensor, Unsupported, axis_of, is_complex
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -164,7 +164,7 @@ _WRITE_BACK: dict[Any, Callable[..., Tensor]] = {
 def write_back(e: Emitter, view: Any, base: Tensor, value: Tensor, arguments: tuple[Any, ...]) -> Tensor:
     """The base of a view with the view's elements replaced."""
     write = _WRITE_BACK.get(view.target)
-    if write is None:
+    if write is None or is_complex(base.dtype):
         raise Unsupported(f"it writes into '{view.name}', which shares memory with others")
     result = write(e, base, value, *arguments[1:])
     return Tensor(result.name, base.dtype, base.shape)

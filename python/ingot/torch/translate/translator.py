@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from ingot.torch.translate.decomposition import decomposition_of
 from ingot.torch.translate.emitter import Emitter
 from ingot.torch.translate.mutation import Aliases, functional_target, viewed, write_back
-from ingot.torch.translate.registry import find_rule
+from ingot.torch.translate.registry import find_complex_rule, find_rule
 from ingot.torch.translate.symbols import DimNames
 from ingot.torch.translate.values import (
     Scalar,
@@ -21,6 +21,9 @@ from ingot.torch.translate.values import (
     check_dtype,
     dtype_name,
     expression,
+    is_complex,
+    parts_of,
+    whole_of,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ class Input:
     position: int  # among the placeholders
     symbolic: bool  # a number: given to the graph as a tensor
     kind: str = "int"  # of a number: int64 of one element and rank 1, or "float", float64 of rank 0
+    is_complex: bool = False  # given to the graph as its parts
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class Output:
     index: int | None  # among the graph's outputs; None: `value` itself
     value: Any = None
     symbolic: bool = False  # a number: the graph's output has one element
+    is_complex: bool = False  # the graph's output holds its parts
 
 
 @dataclass(frozen=True)
@@ -126,10 +131,12 @@ class Translator:
             return
         if not node.users and self.interface is None:
             return
-        shape = tuple(value.shape)
-        self.builder.input(node.name, dtype_name(value.dtype), self.dim_names.dims(shape))
-        self.inputs.append(Input(node.name, position, False))
-        tensor = Tensor(node.name, value.dtype, shape)
+        if value.is_complex() and self.interface is not None:
+            raise Unsupported(f"the input '{node.name}' is complex, which ONNX's operators do not take")
+        tensor = Tensor(node.name, value.dtype, tuple(value.shape))
+        held = parts_of(tensor) if value.is_complex() else tensor
+        self.builder.input(node.name, dtype_name(held.dtype), self.dim_names.dims(held.dims))
+        self.inputs.append(Input(node.name, position, False, is_complex=value.is_complex()))
         self.environment[node] = tensor
         self.names[node.name] = node.name
         self._note_sizes(tensor)
@@ -175,7 +182,7 @@ class Translator:
             self.environment[node] = reason
             return
         # Another tensor of the same storage: the parameter may be given new data later.
-        self.builder.constant(node.name, tensor.detach())
+        self.builder.constant(node.name, as_held(tensor.detach()))
         self.environment[node] = Tensor(node.name, tensor.dtype, tuple(tensor.shape))
         self.names[node.name] = node.name
 
@@ -208,8 +215,9 @@ class Translator:
             return value  # the body of a higher-order operator, which says so itself
         self._check_tensor(value)
         if inlined:  # its name is not the whole graph's
-            return self.emitter.constant(value.detach())
-        self.builder.constant(node.name, value.detach())
+            held = self.emitter.constant(as_held(value.detach()))
+            return whole_of(held) if value.is_complex() else held
+        self.builder.constant(node.name, as_held(value.detach()))
         self.names[node.name] = node.name
         return Tensor(node.name, value.dtype, tuple(value.shape))
 
@@ -240,7 +248,8 @@ class Translator:
         self._check_results(node)
         writes = self.aliases.is_mutation(node)
         target = functional_target(node) if writes else node.target
-        rule = find_rule(target)
+        is_complex_call = _has_complex(args, kwargs, node.meta.get("val"))
+        rule = find_complex_rule(target) if is_complex_call else find_rule(target)
         self.emitter.node, self.emitter.out = node, node.meta.get("val")
         reason = None
         if rule is not None:
@@ -257,7 +266,8 @@ class Translator:
                 return _typed(self._inline_decomposition(steps, args, kwargs), node.meta.get("val"))
         except Unsupported as failure:
             reason = reason or failure
-        raise reason or Unsupported(f"no translation of {_target_name(node)}")
+        of = " of complex tensors" if is_complex_call else ""
+        raise reason or Unsupported(f"no translation of {_target_name(node)}{of}")
 
     def _write(self, node: Node) -> None:
         """After a node that writes into its argument: what shares memory with that has new values too."""
@@ -294,7 +304,7 @@ class Translator:
         raise Unsupported(f"the operator {name}")
 
     def _inline_decomposition(self, steps: torch.fx.Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = pytree.tree_leaves((args, kwargs), is_leaf=lambda x: isinstance(x, (Tensor, Scalar)))
+        given = pytree.tree_leaves((args, kwargs), is_leaf=_is_leaf)
         return self._inline(steps, [x for x in given if isinstance(x, (Tensor, Scalar))])
 
     def _inline(self, steps: torch.fx.Graph, given: Sequence[Any]) -> Any:
@@ -388,6 +398,8 @@ class Translator:
             self.emitter.flush("output", {})
         if not isinstance(value, Tensor):
             return Output(None, value)
+        if is_complex(value.dtype) and self.interface:
+            raise Unsupported(f"the result '{value.name}' is complex, which ONNX's operators do not give")
         index = sum(o.index is not None for o in self.outputs)
         name = value.name
         wish = self.interface.outputs[index] if self.interface else f"output.{index}"
@@ -398,7 +410,26 @@ class Translator:
             name = wish
         taken.add(name)
         self.builder.output(name)
-        return Output(index, None, symbolic)
+        return Output(index, None, symbolic, is_complex(value.dtype))
+
+
+def as_held(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as the graph holds it: a complex one by its parts."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def _is_leaf(value: Any) -> bool:
+    return isinstance(value, (Tensor, Scalar))
+
+
+def _has_complex(args: Any, kwargs: Any, result: Any) -> bool:
+    """True if complex numbers are read or made; a size of a complex tensor is a size like any other."""
+    if isinstance(result, (int, torch.SymInt)):
+        return False
+    return any(
+        is_complex(value.dtype) if isinstance(value, (Tensor, torch.Tensor)) else isinstance(value, complex)
+        for value in pytree.tree_leaves((args, kwargs, result), is_leaf=_is_leaf)
+    )
 
 
 def _target_name(node: Node) -> str:

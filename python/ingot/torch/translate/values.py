@@ -108,8 +108,27 @@ def is_integer(dtype: torch.dtype) -> bool:
     return dtype in _INTEGERS
 
 
+# Of complex types, the type of real and imaginary parts.
+PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+_WHOLES = {part: whole for whole, part in PARTS.items()}
+
+
+def is_complex(dtype: torch.dtype) -> bool:
+    return dtype in PARTS
+
+
+def parts_of(x: Tensor) -> Tensor:
+    """What a complex tensor [...] is in the graph: its parts [..., 2]."""
+    return Tensor(x.name, PARTS[x.dtype], None if x.shape is None else (*x.shape, 2))
+
+
+def whole_of(x: Tensor) -> Tensor:
+    """The complex tensor of these parts."""
+    return Tensor(x.name, _WHOLES[x.dtype], None if x.shape is None else x.shape[:-1])
+
+
 def check_dtype(dtype: torch.dtype) -> None:
-    if dtype not in _SUPPORTED:
+    if dtype not in _SUPPORTED and dtype not in PARTS:
         raise Unsupported(f"tensors of {dtype_name(dtype)}")
 
 

@@ -372,7 +372,7 @@ def _hypot(e: Emitter, x: Tensor, y: Tensor) -> Tensor:
 
 
 @rule(aten.atan2.default)
-def _atan2(e: Emitter, y: Tensor, x: Tensor) -> Tensor:
+def atan2(e: Emitter, y: Tensor, x: Tensor) -> Tensor:
     # The angle within the first eighth, then mirrored to where the point lies.
     y, x = _pair(e, y, x)
     across, along = e.op("Abs", x), e.op("Abs", y)

@@ -40,17 +40,42 @@ def _spread_out(e: Emitter, grad: Tensor, weight: Tensor, like: Tensor, attrs: d
     axes = range(2, like.rank)
     strides = attrs["strides"]
     if all(s == 1 for s in strides):
+        mirrored = _mirrored(e, weight, attrs) if attrs.get("group", 1) != 1 else None
+        if mirrored is not None:
+            return e.op("Conv", grad, mirrored[0], shape=like.shape, **mirrored[1])
         return e.op("ConvTranspose", grad, weight, shape=like.shape, **attrs)
     wide = e.op("ConvTranspose", grad, weight, output_padding=[s - 1 for s in strides], **attrs)
     return _cut(e, wide, [e.size(like, i) for i in axes], list(axes), like.dims)
 
 
+def _mirrored(e: Emitter, weight: Tensor, attrs: dict[str, Any]) -> tuple[Tensor, dict[str, Any]] | None:
+    """The filter and the attributes with which a plain convolution does what a transposed one of stride 1 does: in
+    groups, the plain one has the faster kernels. [O, C/g, ...] becomes [C, O/g, ...] with its ends exchanged."""
+    n, groups = weight.rank - 2, attrs["group"]
+    out, inside, *kernel = (static(size, "the size of a filter") for size in weight.dims)
+    pads = [d * (k - 1) - p for d, k, p in zip(attrs["dilations"] * 2, kernel * 2, attrs["pads"], strict=True)]
+    if min(pads) < 0:
+        return None
+    axes = list(range(2, weight.rank))
+    ends = e.ints([-1] * n), e.ints([-(2**63 - 1)] * n), e.ints(axes), e.ints([-1] * n)
+    turned = e.op("Slice", weight, *ends, shape=weight.shape)
+    parts = e.reshape(turned, [groups, out // groups, inside, *kernel])
+    parts = e.transpose(parts, [0, 2, 1, *range(3, parts.rank)])
+    return e.reshape(parts, [groups * inside, out // groups, *kernel]), {**attrs, "pads": pads}
+
+
 def _weight_gradient(e: Emitter, x: Tensor, grad: Tensor, weight: Tensor, attrs: dict[str, Any]) -> Tensor:
     """The convolution of x with grad as the filter, summed over the batch: strides and dilations change places, and so
-    do channels and batch."""
+    do channels and batch. In groups, the batch of each group's channels stands where channels do: [C/g, g N, ...]."""
     turn = [1, 0, *range(2, x.rank)]
     swapped = {**attrs, "strides": attrs["dilations"], "dilations": attrs["strides"]}
-    found = e.op("Conv", e.transpose(x, turn), e.transpose(grad, turn), **swapped)
+    moved, groups = e.transpose(x, turn), attrs["group"]
+    if groups != 1:
+        batch, channels, *spatial = _sizes(e, x)
+        parts = e.reshape(moved, [groups, static(channels, "the number of channels") // groups, batch, *spatial])
+        parts = e.transpose(parts, [1, 0, *range(2, parts.rank)])
+        moved = e.reshape(parts, [parts.dims[0], e.product([groups, batch]), *spatial])
+    found = e.op("Conv", moved, e.transpose(grad, turn), **swapped)
     shape = [weight.dims[i] for i in turn]
     return e.transpose(_cut(e, found, shape[2:], turn[2:], shape), turn)
 
@@ -70,10 +95,9 @@ def _convolution_backward(
     groups: int,
     wanted: Sequence[bool],
 ) -> list[Tensor | None]:
-    if groups != 1:
-        raise Unsupported("a convolution in groups, for whose gradient PyTorch has the faster kernel")
     n = weight.rank - 2
-    attrs = {"strides": spread(stride, n), "dilations": spread(dilation, n), "pads": spread(padding, n) * 2}
+    attrs: dict[str, Any] = {"strides": spread(stride, n), "dilations": spread(dilation, n), "group": groups}
+    attrs["pads"] = spread(padding, n) * 2
     results: list[Tensor | None] = [None, None, None]
     if wanted[0]:
         results[0] = e.op("Conv", grad, weight, **attrs) if transposed else _spread_out(e, grad, weight, x, attrs)

@@ -32,6 +32,21 @@ def window_of(kernel: Any, stride: Any, padding: Any, n: int) -> dict[str, Any]:
     return {"kernel_shape": kernel, "strides": strides, "pads": spread(padding, n) * 2}
 
 
+def _inside(attrs: dict[str, Any], x: Tensor, n: int) -> dict[str, Any]:
+    """With ceil_mode a window may be larger than the padded input, which it then covers once: cut to that size."""
+    if not attrs["ceil_mode"]:
+        return attrs
+    kernel, strides = list(attrs["kernel_shape"]), list(attrs["strides"])
+    for i, size in enumerate(x.dims[x.rank - n :]):
+        number, step = expression(size), attrs.get("dilations", [1] * n)[i]
+        if not isinstance(number, int):
+            continue
+        padded = number + attrs["pads"][i] + attrs["pads"][n + i]
+        if padded < (kernel[i] - 1) * step + 1:
+            kernel[i], strides[i] = (padded - 1) // step + 1, max(strides[i], padded)
+    return {**attrs, "kernel_shape": kernel, "strides": strides}
+
+
 def _max_pool(n: int, with_places: bool) -> Callable[..., Any]:
     def translate(
         e: Emitter,
@@ -44,6 +59,7 @@ def _max_pool(n: int, with_places: bool) -> Callable[..., Any]:
     ) -> Any:
         attrs = window_of(kernel, stride, padding, n)
         attrs |= {"dilations": spread(dilation, n), "ceil_mode": int(ceil_mode)}
+        attrs = _inside(attrs, x, n)
         places = [torch.int64] if with_places else []
 
         def pool(y: Tensor) -> list[Tensor]:
@@ -87,6 +103,7 @@ def _avg_pool(n: int) -> Callable[..., Tensor]:
             attrs["count_include_pad"] = 1
             if ceil_mode:
                 raise Unsupported("an average pool with a divisor and ceil_mode")
+        attrs = _inside(attrs, x, n)
 
         def pool(y: Tensor) -> list[Tensor]:
             mean = e.op("AveragePool", y, **attrs)

@@ -210,8 +210,3 @@ def _as_strided(
     if storage_offset not in (None, 0) or expected != math.prod(expression(n) for n in x.dims):
         raise Unsupported("as_strided of a part of a tensor")
     return e.reshape(x, _target(e, size))
-
-
-@rule(aten.view_as_real.default, aten.view_as_complex.default)
-def _complex(e: Emitter, *_: Any) -> Tensor:
-    raise Unsupported("complex numbers")
