@@ -160,18 +160,46 @@ def resnet50_path() -> Path:
             def forward(self, image: torch.Tensor) -> torch.Tensor:
                 return self.net(pixel_values=image).logits
 
-        torch.onnx.export(
-            Logits().eval(),
-            (torch.zeros(1, 3, 224, 224),),
-            path,
-            dynamo=True,
-            opset_version=20,
-            external_data=False,
-            input_names=["image"],
-            output_names=["logits"],
-        )
+        export_image_model(Logits(), path, "logits")
 
     return cached("resnet50", export)
+
+
+def vit_path() -> Path:
+    """ViT-base with random weights, one image of 224x224."""
+
+    def export(path: Path) -> None:
+        import torch
+        from transformers import ViTConfig, ViTModel
+
+        class Hidden(torch.nn.Module):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                torch.manual_seed(0)
+                self.net = ViTModel(ViTConfig(attn_implementation="sdpa"), add_pooling_layer=False)
+
+            def forward(self, image: torch.Tensor) -> torch.Tensor:
+                return self.net(pixel_values=image).last_hidden_state
+
+        export_image_model(Hidden(), path, "hidden")
+
+    return cached("vit", export)
+
+
+def export_image_model(model: Any, path: Path, output: str) -> None:
+    """A model of one image of 224x224."""
+    import torch
+
+    torch.onnx.export(
+        model.eval(),
+        (torch.zeros(1, 3, 224, 224),),
+        path,
+        dynamo=True,
+        opset_version=20,
+        external_data=False,
+        input_names=["image"],
+        output_names=[output],
+    )
 
 
 GPT2_LAYERS, GPT2_HEADS, GPT2_HEAD, GPT2_PAST = 12, 12, 64, 128
@@ -237,6 +265,8 @@ BENCH_MODELS = {
     m.name: m
     for m in (
         BenchModel("distilbert", 5.587, distilbert_path, bert_inputs),
+        BenchModel("bert", 11.17, bert_path, bert_inputs),
+        BenchModel("vit", 17.56, vit_path, image_inputs),
         BenchModel("minilm", 1.435, minilm_path, bert_inputs),
         BenchModel("resnet50", 4.089, resnet50_path, image_inputs),
     )

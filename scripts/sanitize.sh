@@ -9,7 +9,7 @@ llvm=/usr/lib/llvm-22/bin
 export PATH="$llvm:$PATH"
 # LLVM is not built with sanitizers: what it allocates and its atomics are not followed.
 export ASAN_OPTIONS=detect_leaks=0:detect_container_overflow=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
-export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1
+export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:ignore_noninstrumented_modules=1:die_after_fork=0
 target=compiler_test
 [[ "${1:-}" != --build ]] || target="$2"
 [[ -f "$build/build.ninja" ]] || cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DINGOT_SANITIZERS="$sanitizers" \

@@ -67,6 +67,21 @@ def test_transposed(save: Save, weights: list[int], attributes: dict[str, Any], 
     check(save, "ConvTranspose", weights, sizes, bias, **attributes)
 
 
+@pytest.mark.parametrize("opt_level", [0, 3])
+def test_a_bias_that_is_too_short_for_the_weights_of_a_run_is_refused(save: Save, opt_level: int) -> None:
+    """Reading it would go beyond its end."""
+    node = helper.make_node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[2])
+    ports = [("x", TensorProto.FLOAT, [1, 1, "n"]), ("w", TensorProto.FLOAT, [1, "channels", 1])]
+    bias = np.array([1, 2], np.float32)
+    graph = ingot.compile(
+        save(make_model([node], ports, [("y", TensorProto.FLOAT, None)], {"b": bias})), opt_level=opt_level
+    )
+    x = np.ones((1, 1, 3), np.float32)
+    assert graph.inference([x, np.ones((1, 2, 1), np.float32)])["y"].shape == (1, 2, 5)
+    with pytest.raises(ingot.Error, match="B is"):
+        graph.inference([x, np.ones((1, 5, 1), np.float32)])
+
+
 @pytest.mark.parametrize(
     ("weights", "sizes", "attributes"),
     [

@@ -208,6 +208,61 @@ def test_emit_to_a_full_disk(tmp_path: Path) -> None:
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.parametrize("name", ["save", "emit", "quantize", "convert", "specialise"])
+def test_files_that_cannot_grow_are_an_error_and_leave_nothing(name: str) -> None:
+    """As on a full disk: every file, intermediate ones too, takes so many bytes and no more."""
+    found = python(
+        """
+        import os, resource, sys, tempfile
+        from pathlib import Path
+        import ingot
+        from faults.operations import OPERATIONS, listed, prepare, whole
+        operation, unlimited = OPERATIONS[sys.argv[1]], resource.RLIM_INFINITY
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            os.environ.update(INGOT_CACHE_DIR=name + "/cache", TMPDIR=name + "/tmp")
+            (folder / "tmp").mkdir()
+            prepare(folder)
+            before, errors = listed(folder), 0
+            for most in (0, 1, 1000, 10_000, 100_000, 1_000_000, unlimited):
+                resource.setrlimit(resource.RLIMIT_FSIZE, (most, unlimited))
+                try:
+                    result = operation.act(folder)
+                    assert operation.good(folder, result), most
+                except ingot.IoError as error:
+                    errors += 1
+                    assert "File too large" in str(error), error
+                finally:
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (unlimited, unlimited))
+                assert whole(operation, folder), most
+                assert listed(folder) == before, (most, listed(folder) - before)
+            print(errors)
+        """,
+        name,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), *sys.path])},
+    )
+    assert found.returncode == 0, found
+    # Machine code that cannot be held is done without.
+    assert (int(found.stdout) > 0) == (name != "specialise"), found
+
+
+def test_a_program_may_have_functions_of_the_c_library_of_its_own(tmp_path: Path) -> None:
+    """A model.so names the system's libraries, not whatever else defines their functions in this process."""
+    (tmp_path / "own.c").write_text("void abort(void) { for (;;); }\ndouble lgamma(double x) { return x; }\n")
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-fno-builtin", str(tmp_path / "own.c"), "-o", str(tmp_path / "own.so")], check=True
+    )
+    onnx.save(mlp(), tmp_path / "mlp.onnx")
+    found = python(
+        "import sys, ingot; ingot.compile(sys.argv[1]).emit(sys.argv[2])",
+        tmp_path / "mlp.onnx",
+        tmp_path / "mlp.so",
+        env={**os.environ, "LD_PRELOAD": str(tmp_path / "own.so")},
+    )
+    assert found.returncode == 0, found
+    np.testing.assert_allclose(ingot.load(tmp_path / "mlp.so").inference([X])["y"], run_mlp(mlp(), X), rtol=1e-5)
+
+
 def test_leftovers_of_killed_writers_do_not_matter_and_go(tmp_path: Path) -> None:
     onnx.save(mlp(), tmp_path / "mlp.onnx")
     graph = ingot.compile(tmp_path / "mlp.onnx")

@@ -533,6 +533,28 @@ def test_bad_quantization_parameters(kind: str, op: str, tmp_path: Path) -> None
         run(model, {"x": x}, tmp_path)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_zero_points_along_an_axis_that_are_an_input(axis: int, tmp_path: Path) -> None:
+    names = ["x", "s", "z"]
+    nodes = [
+        helper.make_node("QuantizeLinear", names, ["q"], axis=axis),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], axis=axis),
+    ]
+    scales = np.array([0.125, 0.25], np.float32)
+    ports = [("x", TensorProto.FLOAT, ["n", "n", "m"]), ("z", TensorProto.UINT8, [2])]
+    inputs = [helper.make_tensor_value_info(*port) for port in ports]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "qdq", inputs, outputs, [numpy_helper.from_array(scales, "s")])
+    path = tmp_path / "qdq.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    x = np.random.default_rng(0).standard_normal((2, 2, 2 if axis == 2 else 1), dtype=np.float32) * 4
+    z = np.array([3, 200], np.uint8)
+    along = [-1 if a == axis else 1 for a in range(3)]
+    s, zero = scales.reshape(along), z.reshape(along).astype(np.float32)
+    expected = (np.clip(np.rint(x / s) + zero, 0, 255) - zero) * s
+    np.testing.assert_array_equal(ingot.compile(path).inference([x, z])["y"], expected)
+
+
 def test_float8_product(tmp_path: Path) -> None:
     """QLinearMatMul of 8-bit floats multiplies the numbers they stand for."""
     shapes = ((4, 8), (8, 3))

@@ -204,6 +204,18 @@ def test_dropout_makes_only_its_mask_in_eager() -> None:
     torch.testing.assert_close(w.grad[0], kept.float())
 
 
+def test_dropout_draws_as_eager_does() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = F.dropout(x, 0.25).permute(2, 0, 1)  # random numbers follow the order in memory, not that of dims
+        return F.dropout(y, 0.5) + F.dropout(x[:, :, :1].expand(5, 6, 7).permute(2, 0, 1), 0.5)
+
+    x = torch.randn(5, 6, 7, requires_grad=True)
+    torch.manual_seed(4)
+    want = f(x)
+    torch.manual_seed(4)
+    torch.testing.assert_close(torch.compile(f, backend="ingot")(x), want)
+
+
 def test_attention_with_dropout_trains() -> None:
     torch.manual_seed(0)
     model = Transformer(0.3)

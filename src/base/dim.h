@@ -34,6 +34,8 @@ class Dim {
   friend bool is_min_with(const Dim& a, const Dim& b);
   // Provably the same size. Two different symbols are not known to differ: that is not what false means.
   friend bool operator==(const Dim&, const Dim&);
+  // No two different numbers.
+  friend bool may_equal(const Dim& a, const Dim& b) { return !a.is_const() || !b.is_const() || a == b; }
   // Provably >= bound, taking every named symbol to be at least 1 and every computed one (floor, min, max, ?) at least
   // 0: empty dims are resolved by numbers, at run time.
   friend bool at_least(const Dim&, int64_t bound);

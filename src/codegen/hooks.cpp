@@ -124,8 +124,9 @@ void define_bytes(llvm::Module& m, llvm::Function* f, const Expr& e, const Targe
   const ExprInstr& last = e.code[static_cast<size_t>(e.results.at(0))];
   llvm::Value* wide = h.slot();
   if (last.kind == ExprInstr::kCall && last.op.starts_with("quantize_")) {
-    const DType type = e.code[static_cast<size_t>(last.args[0])].dtype;
-    h.call("ingot_wide_" + last.op + "_" + std::string(name(type)),
+    const ExprInstr& zero = e.code[static_cast<size_t>(last.args[1])];
+    const bool saturates = zero.kind == ExprInstr::kConstant && zero.value >= 0 && zero.dtype == DType::F32;
+    h.call((saturates ? "ingot_saturated_" : "ingot_wide_") + last.op + "_" + std::string(name(zero.dtype)),
            {h.slot_of(last.args[0]), h.slot_of(last.args[1]), wide});
   } else {
     h.call("ingot_widen_" + std::string(name(e.result_types.at(0))), {h.slot_of(e.results.at(0)), wide});

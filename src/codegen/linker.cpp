@@ -1,16 +1,16 @@
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <gnu/lib-names.h>
+#include <link.h>
 #include <lld/Common/Driver.h>
 #include <llvm/Support/raw_ostream.h>
-#include <math.h>
-#include <stdlib.h>
+#include <pthread.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <fstream>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 #include "base/error.h"
@@ -21,13 +21,25 @@ LLD_HAS_DRIVER(elf)
 namespace ingot {
 namespace {
 
-// The C library this process runs on: linking against it records its name and symbol versions.
-std::string library_of(void* address) {
-  Dl_info info;
-  if (!dladdr(address, &info) || !info.dli_fname)
-    fail(ErrorKind::Internal, "cannot find the C library of this process");
-  return info.dli_fname;
+// The file of a system library as this process has it: linking against it records its name and symbol versions. Asked
+// for by its name and not by one of its functions, which a program may have replaced by its own: sanitizers do.
+std::string system_library(const char* name) {
+  void* handle = dlopen(name, RTLD_LAZY);
+  link_map* found = nullptr;
+  if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &found) != 0) {
+    const char* why = dlerror();
+    fail(ErrorKind::Resource, "cannot find the {} of this process: {}", name, why ? why : "unknown reason");
+  }
+  const std::string path = found->l_name;  // stays there: nobody closes these libraries
+  dlclose(handle);
+  return path;
 }
+
+// Held while lld works: it keeps its state in globals. A fork waits until it is free, since its child could not end
+// what another thread had begun. These handlers are there before those of compiler/kernel_store.cpp, and are called
+// after them: the thread that makes kernels no longer wants to link then.
+constinit std::mutex linking;
+const int fork_handlers = pthread_atfork([] { linking.lock(); }, [] { linking.unlock(); }, [] { linking.unlock(); });
 
 // Reads a pipe to its end in a thread. An error of `write` is kept, and the rest is read all the same: the writer is
 // lld, which ends the process when it cannot write.
@@ -37,7 +49,7 @@ class PipeReader {
     if (::pipe2(ends_, O_CLOEXEC) != 0) fail(ErrorKind::Resource, "cannot make a pipe: {}", std::strerror(errno));
     try {
       thread_ = std::thread([this] { read(); });
-    } catch (const std::system_error&) {
+    } catch (...) {
       ::close(ends_[0]);
       ::close(ends_[1]);
       fail(ErrorKind::Resource, "cannot start a thread");
@@ -101,8 +113,6 @@ void link_library(const std::string& script, const std::vector<std::string>& obj
                   const std::vector<std::string>& exports, const std::function<void(std::string_view)>& write,
                   bool stays) {
   write_script(script, exports);
-  const std::string libc = library_of(reinterpret_cast<void*>(&::abort)),
-                    libm = library_of(reinterpret_cast<void*>(static_cast<double (*)(double)>(&::lgamma)));
   // To a file, lld writes through a mapping, where a full disk is a SIGBUS.
   PipeReader out(write);
   std::vector<std::string> args = {"ld.lld",
@@ -127,16 +137,13 @@ void link_library(const std::string& script, const std::vector<std::string>& obj
   for (const auto& e : exports)
     if (e.find('=') != std::string::npos) args.push_back("--defsym=" + e);
   args.insert(args.end(), objects.begin(), objects.end());
-  args.push_back(libc);
-  args.push_back(libm);
-  args.push_back(library_of(dlsym(RTLD_DEFAULT, "__tls_get_addr")));  // the dynamic loader
+  for (const char* name : {LIBC_SO, LIBM_SO, LD_SO}) args.push_back(system_library(name));
   std::vector<const char*> raw;
   for (const auto& a : args) raw.push_back(a.c_str());
 
-  static std::mutex one_at_a_time;  // lld keeps its state in globals
   std::string messages, errors;
   {
-    std::lock_guard lock(one_at_a_time);
+    std::lock_guard lock(linking);
     llvm::raw_string_ostream out_stream(messages), err_stream(errors);
     const lld::Result result = lld::lldMain(raw, out_stream, err_stream, {{lld::Gnu, &lld::elf::link}});
     if (result.retCode != 0) fail(ErrorKind::Io, "linking failed: {}", errors);

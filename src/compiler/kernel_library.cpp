@@ -77,9 +77,9 @@ std::shared_ptr<const KernelFn> load_kernels(const std::string& library) {
     done += static_cast<size_t>(n);
   }
   void* handle = open_library(fmt::format("/proc/self/fd/{}", fd));
-  const std::string problem = handle ? "" : dlerror();
+  const char* problem = handle ? nullptr : dlerror();
   close(fd);
-  if (!handle) fail(ErrorKind::Resource, "compiled kernels cannot be loaded: {}", problem);
+  if (!handle) fail(ErrorKind::Resource, "compiled kernels cannot be loaded: {}", problem ? problem : "unknown reason");
   const auto* functions = static_cast<const KernelFn*>(dlsym(handle, kTable));
   if (!functions) {
     dlclose(handle);

@@ -1,10 +1,10 @@
 #include "ir/checksums.h"
 
 #include <algorithm>
-#include <atomic>
 #include <thread>
 
 #include "base/hash.h"
+#include "base/threads.h"
 
 namespace ingot {
 namespace {
@@ -24,21 +24,8 @@ void verify_checksums(const std::vector<Checksum>& all) {
   }
   // Largest first: the threads then end together.
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return all[a].bytes.size() > all[b].bytes.size(); });
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next++) < order.size();) found[order[i]] = hash64_hex(all[order[i]].bytes);
-  };
-  std::vector<std::jthread> threads;
-  if (total >= kWorthThreads)
-    for (unsigned i = 1; i < std::min(kMaxThreads, std::thread::hardware_concurrency()); i++) {
-      try {
-        threads.emplace_back(work);
-      } catch (const std::system_error&) {
-        break;  // no more threads to be had: the ones there are do it
-      }
-    }
-  work();
-  threads.clear();  // joins
+  const size_t threads = total >= kWorthThreads ? std::min(kMaxThreads, std::thread::hardware_concurrency()) : 1;
+  share_out(order.size(), threads, [&](size_t i) { found[order[i]] = hash64_hex(all[order[i]].bytes); });
   for (size_t i = 0; i < all.size(); i++)
     if (found[i] != all[i].expected->name())
       all[i].expected->fail("checksum mismatch: the file says {}, the weights have {}", all[i].expected->text,

@@ -67,6 +67,9 @@ INGOT_HALF_ACCESS(bf16, bf16_to_f32, f32_to_bf16)
   extern "C" void ingot_wide_quantize_##NAME##_f32(const VF* x, const VF* zero, VI* out) {                   \
     *out = quantize<T, float>(*x, *zero);                                                                    \
   }                                                                                                          \
+  extern "C" void ingot_saturated_quantize_##NAME##_f32(const VF* x, const VF* zero, VI* out) {              \
+    *out = quantize_to_saturate<T>(*x, *zero);                                                               \
+  }                                                                                                          \
   extern "C" void ingot_wide_quantize_##NAME##_f64(const VD* x, const VD* zero, VI* out) {                   \
     *out = quantize<T, double>(*x, *zero);                                                                   \
   }

@@ -271,6 +271,13 @@ INGOT_INLINE VI quantize(Vec<From> x, Vec<From> zero) {
   x = x < high - zero ? x : high - zero;
   return nearest(x) + __builtin_convertvector(zero, VI);
 }
+// The same for zero points that are not negative, as numbers that narrowing saturates (as_bytes): one below the range
+// may stay there. What no integer can hold becomes the lowest integer, NaN too; above, a bound is needed.
+template <class To>
+INGOT_INLINE VI quantize_to_saturate(VF x, VF zero) {
+  const VF high = (std::is_signed_v<To> ? 127.f : 255.f) - zero;
+  return nearest(high < x ? high : x) + __builtin_convertvector(zero, VI);
+}
 struct op_quantize_u8 {
   template <class From>
   INGOT_INLINE auto apply(Vec<From> x, Vec<From> zero) {

@@ -231,10 +231,18 @@ INGOT_INLINE int64_t i8_scratch_bytes(const GemmI8Params& p) {
   return i8_in_panels(p.form) ? i8_panel_scratch(p).total : i8_scratch(p).total;
 }
 
-// How far a run of a row is from the row's beginning, in bytes.
-INGOT_INLINE int64_t run_offset(const GemmI8Params& p, int64_t run) {
-  return run / (p.runs[1] * p.runs[2]) * p.run_stride[0] + run / p.runs[2] % p.runs[1] * p.run_stride[1] +
-         run % p.runs[2] * p.run_stride[2];
+// Calls body(offset) for each run of a row: how far it is from the row's beginning, in bytes. Loops instead of
+// divisions, which would take as long as copying a short run.
+template <class Body>
+INGOT_INLINE void each_run(const GemmI8Params& p, const Body& body) {
+  int64_t at0 = 0;
+  for (int64_t i = 0; i < p.runs[0]; i++, at0 += p.run_stride[0]) {
+    int64_t at1 = at0;
+    for (int64_t j = 0; j < p.runs[1]; j++, at1 += p.run_stride[1]) {
+      int64_t at2 = at1;
+      for (int64_t k = 0; k < p.runs[2]; k++, at2 += p.run_stride[2]) body(at2);
+    }
+  }
 }
 
 // Where the rows [first, first + count) begin in memory.

@@ -12,15 +12,11 @@ INGOT_LATE void dot_tile(const PanelCall& x, const int8_t* words, int64_t row, P
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++) acc[i][j] =
       load(x.start + j * kLanes);
   const uint8_t *rows[MR], *const *at = x.at + (row - x.first_row);
-  if (p.a_packing || panel_runs(p) == 1) {
-    INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = at[i];
-    dot_run(acc, rows, b, i8_padded_depth(p), prefetch);
-  } else {
-    for (int64_t run = 0; run < panel_runs(p); run++, b += p.run_bytes * NR) {
-      INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = at[i] + run_offset(p, run);
-      dot_run(acc, rows, b, p.run_bytes, prefetch);
-    }
-  }
+  each_run_at_hand(p, [&](int64_t offset, int64_t bytes) INGOT_INLINED {
+    INGOT_UNROLL for (int i = 0; i < MR; i++) rows[i] = at[i] + offset;
+    dot_run(acc, rows, b, bytes, prefetch);
+    b += bytes * NR;
+  });
   INGOT_UNROLL for (int i = 0; i < MR; i++) INGOT_UNROLL for (int j = 0; j < NV; j++)
       store(x.sums + i * NR + j * kLanes, acc[i][j]);
 }

@@ -41,10 +41,10 @@ INGOT_INLINE int64_t panel_runs(const GemmI8Params& p) { return p.runs[0] * p.ru
 // they are copied too, and what follows is written over them.
 INGOT_INLINE void copy_row(const GemmI8Params& p, const uint8_t* row, uint8_t* to) {
   using Piece = uint8_t __attribute__((ext_vector_type(kI8Slack)));
-  const int64_t runs = panel_runs(p), whole = p.a_slack ? p.run_bytes : p.run_bytes / kI8Slack * kI8Slack;
+  const int64_t whole = p.a_slack ? p.run_bytes : p.run_bytes / kI8Slack * kI8Slack;
   const uint8_t flip = p.a_signed ? 0x80 : 0;
-  for (int64_t run = 0; run < runs; run++) {
-    const uint8_t* from = row + run_offset(p, run);
+  each_run(p, [&](int64_t offset) INGOT_INLINED {
+    const uint8_t* from = row + offset;
     int64_t i = 0;
     for (; i < whole; i += kI8Slack) {
       const Piece v = load_as<Piece>(from + i) ^ flip;
@@ -52,23 +52,31 @@ INGOT_INLINE void copy_row(const GemmI8Params& p, const uint8_t* row, uint8_t* t
     }
     for (; i < p.run_bytes; i++) to[i] = from[i] ^ flip;
     to += p.run_bytes;
-  }
-  const int64_t left = i8_padded_depth(p) - runs * p.run_bytes;
+  });
+  const int64_t left = i8_padded_depth(p) - panel_runs(p) * p.run_bytes;
   for (int64_t i = 0; i < left; i++) to[i] = 0;
 }
 
-// The sum of a row's bytes as u8: of a row in place each run, of a copy all of it.
+// Calls body(offset, bytes) for each run of a row in place; a copy is one run.
+template <class Body>
+INGOT_INLINE void each_run_at_hand(const GemmI8Params& p, const Body& body) {
+  if (p.a_packing)
+    body(0, i8_padded_depth(p));
+  else
+    each_run(p, [&](int64_t offset) INGOT_INLINED { body(offset, p.run_bytes); });
+}
+
+// The sum of a row's bytes as u8.
 INGOT_INLINE int32_t row_sum(const GemmI8Params& p, const uint8_t* row) {
   constexpr int64_t kStep = sizeof(Bytes);
   VI sum = VI(0);
-  const int64_t runs = p.a_packing ? 1 : panel_runs(p), bytes = p.a_packing ? i8_padded_depth(p) : p.run_bytes;
-  for (int64_t run = 0; run < runs; run++) {
-    const uint8_t* from = row + (p.a_packing ? 0 : run_offset(p, run));
+  each_run_at_hand(p, [&](int64_t offset, int64_t bytes) {
+    const uint8_t* from = row + offset;
     int64_t i = 0;
     for (; i + kStep <= bytes; i += kStep)
       sum += multiply_shorts(multiply_bytes(load_as<Bytes>(from + i), Bytes(uint8_t(1))), Shorts(int16_t(1)));
     for (; i < bytes; i++) sum[0] += from[i];
-  }
+  });
   return sum_lanes<int32_t>(sum);
 }
 

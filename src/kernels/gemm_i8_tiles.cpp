@@ -21,9 +21,10 @@ INGOT_INLINE void multiply_rows(const PanelCall& x, const RowTiles& t, const int
     load_tile<2>(x.start, 0);
     load_tile<3>(x.start + kTileColumns, 0);
   }
-  const int64_t runs = p.a_packing ? 1 : panel_runs(p), bytes = p.a_packing ? i8_padded_depth(p) : p.run_bytes;
-  for (int64_t run = 0; run < runs; run++, b += bytes * kTilePanel)
-    multiply_run<ByteTiles, Two>(t, p.a_packing ? 0 : run_offset(p, run), b, bytes, prefetch);
+  each_run_at_hand(p, [&](int64_t offset, int64_t bytes) INGOT_INLINED {
+    multiply_run<ByteTiles, Two>(t, offset, b, bytes, prefetch);
+    b += bytes * kTilePanel;
+  });
   store_sums<Two>(t, sums);
 }
 

@@ -167,8 +167,7 @@ INGOT_INLINE void pack_tile(const GemmI8Params& p, const I8Rows<Form>& rows, int
   for (int64_t r0 = 0; r0 < row_count; r0 += kLanes) {
     VI sum = VI(0);
     uint8_t* to = dst + r0 * 4;
-    for (int64_t run = 0; run < runs; run++) {
-      const int64_t offset = run_offset(p, run);
+    each_run(p, [&](int64_t offset) INGOT_INLINED {
       for (int64_t word = 0; word < run_words; word += kLanes) {
         const int64_t first = word * kWordBytes, left = p.run_bytes - first;
         VI v[kLanes];
@@ -187,7 +186,7 @@ INGOT_INLINE void pack_tile(const GemmI8Params& p, const I8Rows<Form>& rows, int
         if (want_sums) INGOT_UNROLL for (int i = 0; i < kLanes; i++) sum += i < count ? word_sums<Form>(v[i]) : VI(0);
         to += count * kStride;
       }
-    }
+    });
     // Bytes past the end of a run were read as 0, which stands for -128 where signs were flipped.
     if (i8_of_bytes(Form::kForm) && p.a_signed) sum -= int32_t(runs * (run_words * kWordBytes - p.run_bytes) * 128);
     if (want_sums) store(sums + r0, sum);
@@ -200,8 +199,8 @@ INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* d
   constexpr int64_t kWordBytes = i8_word_bytes(Form::kForm);
   const int64_t runs = p.runs[0] * p.runs[1] * p.runs[2], run_words = i8_run_words(Form::kForm, p.run_bytes);
   VI total = VI(0);
-  for (int64_t run = 0; run < runs; run++) {
-    const uint8_t* from = row + run_offset(p, run);
+  each_run(p, [&](int64_t offset) INGOT_INLINED {
+    const uint8_t* from = row + offset;
     for (int64_t word = 0; word < run_words; word += kLanes) {
       VI v = words_of<Form>(from + word * kWordBytes, p.run_bytes - word * kWordBytes, p.a_signed, false),
          w = other_order(v);
@@ -213,7 +212,7 @@ INGOT_INLINE void pack_row(const GemmI8Params& p, const uint8_t* row, uint8_t* d
         total[0] += word_sums<Form>(v)[i];
       }
     }
-  }
+  });
   if (i8_of_bytes(Form::kForm) && p.a_signed) total[0] -= int32_t(runs * (run_words * kWordBytes - p.run_bytes) * 128);
   *sum = total[0];
 }

@@ -27,6 +27,10 @@ INGOT_INLINE int64_t source_index(int64_t j, int64_t kept, int64_t mode) {
 
 template <class T>
 INGOT_INLINE void pad_side(T* out, const T* in, int64_t from, int64_t to, const PadParams& p, int last, T constant) {
+  if (p.mode == kPadConstant) {
+    for (int64_t i = from; i < to; i++) out[i] = constant;
+    return;
+  }
   for (int64_t i = from; i < to; i++) {
     const int64_t j = source_index(i - p.before[last], p.kept[last], p.mode);
     out[i] = j < 0 ? constant : in[j];

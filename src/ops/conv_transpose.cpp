@@ -72,11 +72,22 @@ Shape result_shape(const InferContext& ctx, const Shape& x, const Shape& w) {
   return out;
 }
 
+void require_bias(const InferContext& ctx, const Dim& channels) {
+  if (!ctx.has(2)) return;
+  ctx.require(ctx.dtype(2) == ctx.dtype(0), "X is {} and B is {}, expected one type", name(ctx.dtype(0)),
+              name(ctx.dtype(2)));
+  const Shape& b = ctx.shape(2);
+  ctx.require(b.size() == 1 && may_equal(b[0], channels),
+              "B is {}, expected one element for each of the {} channels of Y", str(b), channels.str());
+}
+
 void infer(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
   ctx.require(ctx.dtype(0) == ctx.dtype(1), "X is {} and W is {}, expected one type", name(ctx.dtype(0)),
               name(ctx.dtype(1)));
-  ctx.set_shape(0, result_shape(ctx, ctx.shape(0), ctx.shape(1)));
+  Shape out = result_shape(ctx, ctx.shape(0), ctx.shape(1));
+  require_bias(ctx, out[1]);
+  ctx.set_shape(0, std::move(out));
 }
 
 // Dims 1 to the end, the last of them in front: [a, spatial..., c] to [a, c, spatial...].
@@ -94,6 +105,7 @@ void infer_last(InferContext& ctx) {
   ctx.set_dtype(0, ctx.dtype(0));
   const Shape w = ctx.node.has("packed") ? to_shape(ctx.node.get_ints("packed_shape")) : ctx.shape(1);
   Shape out = result_shape(ctx, second_from_last(ctx.shape(0)), second_from_last(w));
+  require_bias(ctx, out[1]);
   std::rotate(out.begin() + 1, out.begin() + 2, out.end());
   ctx.set_shape(0, std::move(out));
 }

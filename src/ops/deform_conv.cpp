@@ -10,8 +10,6 @@ namespace {
 
 enum Input { kX, kW, kOffset, kB, kMask };
 
-bool may_equal(const Dim& a, const Dim& b) { return !a.is_const() || !b.is_const() || a == b; }
-
 // offset, mask: [N, channels, out...]
 void check_field(const InferContext& ctx, size_t i, const Shape& out, const Dim& channels, const char* what) {
   if (!ctx.has(i)) return;

@@ -45,8 +45,6 @@ Granularity granularity(const Node& node, size_t x_rank, size_t s_rank, bool one
   return {block == 0 ? Granularity::kAxis : Granularity::kBlocked, axis, block};
 }
 
-bool may_equal(const Dim& a, const Dim& b) { return !a.is_const() || !b.is_const() || a == b; }
-
 void check_scale(const InferContext& ctx) {
   if (!ctx.at_run_time())  // what is known was looked at when the model was compiled
     if (auto wrong = wrong_scale(ctx.in(1))) ctx.fail("{}", *wrong);

@@ -32,14 +32,17 @@ std::optional<QdqNode> read_qdq(const Editor& e, const Node& n) {
   if (scale.dtype != DType::F32 || (quantizes ? x : y).dtype != DType::F32) return std::nullopt;
   if (!is_quantized((quantizes ? y : x).dtype) || !x.shape || !scale.shape) return std::nullopt;
   if (product(*scale.shape).is(1)) {
-    const bool broadcasts = e.is_constant(q.scale) || scale.shape->size() <= x.shape->size();
-    return broadcasts ? std::optional(q) : std::nullopt;
+    const auto broadcasts = [&](TensorId t) {
+      return t == kNoTensor || e.is_constant(t) || (e.info(t).shape && e.info(t).shape->size() <= x.shape->size());
+    };
+    return broadcasts(q.scale) && broadcasts(q.zero) ? std::optional(q) : std::nullopt;
   }
   if (scale.shape->size() != 1) return std::nullopt;  // one of unknown size may be a single number
   const auto rank = static_cast<int64_t>(x.shape->size());
   const int64_t axis = rank == 1 ? 0 : n.get_int("axis", 1);
   q.axis = axis < 0 ? axis + rank : axis;
-  if (!e.is_constant(q.scale) || q.axis < 0 || q.axis >= rank) return std::nullopt;
+  if (!e.is_constant(q.scale) || (q.zero != kNoTensor && !e.is_constant(q.zero))) return std::nullopt;
+  if (q.axis < 0 || q.axis >= rank) return std::nullopt;
   return q;
 }
 

@@ -13,8 +13,8 @@ struct QdqNode {
   static constexpr int64_t kPerTensor = -1;
 };
 
-// The operands of a QuantizeLinear or DequantizeLinear of f32 and whole-byte integers, without blocks; nothing for
-// others.
+// The operands of a QuantizeLinear or DequantizeLinear of f32 and whole-byte integers, without blocks, whose scales and
+// zero points are constants where they lie along an axis; nothing for others.
 std::optional<QdqNode> read_qdq(const Editor&, const Node&);
 // The same of the DequantizeLinear that makes t.
 std::optional<QdqNode> read_dequantized(const Editor&, TensorId t);

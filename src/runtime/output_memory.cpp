@@ -7,6 +7,8 @@
 #include <new>
 #include <vector>
 
+#include "base/process_wide.h"
+
 namespace ingot {
 namespace {
 
@@ -30,15 +32,12 @@ struct Kept {
   std::vector<void*> memory;  // given back longest ago first
   size_t bytes = 0;
 };
-Kept& kept() {
-  static auto* all = new Kept;  // results may outlive static objects
-  return *all;
-}
+constinit ProcessWide<Kept> kept;
 
 void free_memory(void* memory) { std::free(header_of(memory)); }
 
 void* find_kept(size_t capacity) {
-  Kept& k = kept();
+  Kept& k = kept.get();
   std::lock_guard lock(k.mutex);
   auto fits = [&](void* m) { return header_of(m)->capacity == capacity; };
   const auto found = std::find_if(k.memory.rbegin(), k.memory.rend(), fits);
@@ -47,6 +46,19 @@ void* find_kept(size_t capacity) {
   k.memory.erase(std::next(found).base());
   k.bytes -= capacity;
   return memory;
+}
+
+void keep(void* memory, size_t capacity) {
+  Kept& k = kept.get();
+  std::lock_guard lock(k.mutex);
+  k.memory.push_back(memory);
+  k.bytes += capacity;
+  size_t old = 0;
+  for (; k.bytes > kLimit; old++) {
+    k.bytes -= header_of(k.memory[old])->capacity;
+    free_memory(k.memory[old]);
+  }
+  k.memory.erase(k.memory.begin(), k.memory.begin() + static_cast<std::ptrdiff_t>(old));
 }
 
 }  // namespace
@@ -67,20 +79,11 @@ void give_back_output(void* memory) noexcept {
   if (!memory) return;
   const size_t capacity = header_of(memory)->capacity;
   if (capacity < kSmallest || capacity > kLimit) return free_memory(memory);
-  Kept& k = kept();
-  std::lock_guard lock(k.mutex);
   try {
-    k.memory.push_back(memory);
+    keep(memory, capacity);
   } catch (const std::bad_alloc&) {
-    return free_memory(memory);
+    free_memory(memory);
   }
-  k.bytes += capacity;
-  size_t old = 0;
-  for (; k.bytes > kLimit; old++) {
-    k.bytes -= header_of(k.memory[old])->capacity;
-    free_memory(k.memory[old]);
-  }
-  k.memory.erase(k.memory.begin(), k.memory.begin() + static_cast<std::ptrdiff_t>(old));
 }
 
 ConstantPtr make_recycled(DType dtype, const std::vector<int64_t>& dims, std::byte** data) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/process_wide.h"
 
 namespace ingot {
 namespace {
@@ -144,7 +145,7 @@ class Pool {
       if (go_.word.load() != 0) {
         pthread_attr_destroy(&attr);
         delete start;
-        return;  // the pool grows only before its first use; see pool_for
+        return;  // the pool grows only before its first use; see SharedPool
       }
       int rc = pthread_create(&id, &attr, entry, start);
       pthread_attr_destroy(&attr);
@@ -166,33 +167,21 @@ class Pool {
   std::array<Part, kMaxThreads> parts_;
 };
 
-std::mutex pool_mutex;
-Pool* pool = nullptr;
-int pool_threads = 0;
+// Of all sessions. In the child of a fork its workers do not exist, which is why the child has another.
+struct SharedPool {
+  std::mutex mutex;
+  Pool* pool = nullptr;
+  int threads = 0;
 
-std::atomic<pid_t> pool_owner{0};
-
-// In the child of a fork the workers do not exist, and somebody may hold the lock who does not exist either. A new
-// child has one thread, so nobody is disturbed.
-void forget_pool_after_fork() {
-  const pid_t me = getpid();
-  const pid_t owner = pool_owner.load(std::memory_order_relaxed);
-  if (owner == me) return;
-  if (owner != 0) {
-    new (&pool_mutex) std::mutex;
-    pool = nullptr;
-    pool_threads = 0;
+  Pool& with(int wanted) {
+    if (!pool || threads < wanted) {
+      pool = new Pool;  // an outgrown pool sleeps on: workers cannot be joined safely from a library being unloaded
+      threads = wanted;
+    }
+    return *pool;
   }
-  pool_owner.store(me);
-}
-
-Pool& pool_for(int threads) {
-  if (!pool || pool_threads < threads) {
-    pool = new Pool;  // an outgrown pool sleeps on: workers cannot be joined safely from a library being unloaded
-    pool_threads = threads;
-  }
-  return *pool;
-}
+};
+constinit ProcessWide<SharedPool> shared_pool;
 
 int cgroup_quota() {
   long quota = 0, period = 0;
@@ -217,10 +206,10 @@ int positive_env(const char* name) {
 void parallel_for(int64_t units, int64_t grain, int threads, RangeFn fn, void* context) {
   const int64_t pieces = std::min<int64_t>((units + grain - 1) / std::max<int64_t>(grain, 1), threads);
   if (pieces <= 1) return fn(context, {0, units, 0, 0});
-  forget_pool_after_fork();
-  std::unique_lock lock(pool_mutex, std::try_to_lock);
+  SharedPool& shared = shared_pool.get();
+  std::unique_lock lock(shared.mutex, std::try_to_lock);
   if (!lock) return fn(context, {0, units, 0, 0});
-  pool_for(threads).run(units, grain, static_cast<int>(pieces), fn, context);
+  shared.with(threads).run(units, grain, static_cast<int>(pieces), fn, context);
 }
 
 ThreadCount default_threads(int requested) {

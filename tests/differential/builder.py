@@ -228,7 +228,7 @@ class Builder:
     def result(
         self, name: str, dtype: int, shape: tuple[int, ...], kind: str, bound: float = 0, grain: int | None = None
     ) -> Value:
-        if dtype in FLOATS and (not np.isfinite(bound) or bound > MOST[dtype]):
+        if dtype in FLOATS and not bound <= MOST[dtype]:  # a NaN too
             kind = "wild"
             bound = MOST[dtype]
         if dtype in INTEGERS:  # they wrap

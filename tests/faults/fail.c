@@ -4,8 +4,8 @@
 //   faults_disarm()                 how many there were
 //
 // Only calls from code that is not Python's own count, unless `python` is set: what is tested is Ingot. A call is
-// Python's own when its caller lies in the interpreter or in an extension module other than Ingot's. Those of the
-// dynamic loader do not count either.
+// Python's own when its caller lies in the interpreter or in an extension module other than Ingot's, or in the shared
+// C++ library when that allocates for one of these. Those of the dynamic loader do not count either.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -107,16 +107,51 @@ static void* no_memory(void) {
   errno = ENOMEM;
   return NULL;
 }
-void* malloc(size_t n) { return FAILS(kMalloc) ? no_memory() : __libc_malloc(n); }
+
+// The caller of an operator new, while the C++ library allocates for it.
+static __thread void* behalf;
+
+void* malloc(size_t n) {
+  void* caller = behalf ? behalf : __builtin_return_address(0);
+  behalf = NULL;
+  return fails(kMalloc, caller) ? no_memory() : __libc_malloc(n);
+}
 void* calloc(size_t n, size_t size) { return FAILS(kMalloc) ? no_memory() : __libc_calloc(n, size); }
 void* realloc(void* p, size_t n) { return FAILS(kMalloc) ? no_memory() : __libc_realloc(p, n); }
-void* aligned_alloc(size_t align, size_t n) { return FAILS(kMalloc) ? no_memory() : __libc_memalign(align, n); }
+void* aligned_alloc(size_t align, size_t n) {
+  void* caller = behalf ? behalf : __builtin_return_address(0);
+  behalf = NULL;
+  return fails(kMalloc, caller) ? no_memory() : __libc_memalign(align, n);
+}
 void* memalign(size_t align, size_t n) { return FAILS(kMalloc) ? no_memory() : __libc_memalign(align, n); }
 int posix_memalign(void** out, size_t align, size_t n) {
   if (FAILS(kMalloc)) return ENOMEM;
   *out = __libc_memalign(align, n);
   return *out ? 0 : ENOMEM;
 }
+
+// The eight forms of operator new: an alignment, std::nothrow, both or neither follow the size, in registers.
+typedef void* (*NewFn)(size_t, void*, void*);
+static NewFn real_new(const char* name) {
+  typedef void* (*Fn)(const char*, int);
+  REAL(Fn, "dlopen");
+  return (NewFn)dlsym(real("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD), name);
+}
+#define NEW(name)                                    \
+  void* name(size_t n, void* more, void* and_more) { \
+    static NewFn real;                               \
+    if (!real) real = real_new(#name);               \
+    behalf = __builtin_return_address(0);            \
+    return real(n, more, and_more);                  \
+  }
+NEW(_Znwm)
+NEW(_Znam)
+NEW(_ZnwmRKSt9nothrow_t)
+NEW(_ZnamRKSt9nothrow_t)
+NEW(_ZnwmSt11align_val_t)
+NEW(_ZnamSt11align_val_t)
+NEW(_ZnwmSt11align_val_tRKSt9nothrow_t)
+NEW(_ZnamSt11align_val_tRKSt9nothrow_t)
 
 typedef void* (*MmapFn)(void*, size_t, int, int, int, off_t);
 void* mmap(void* at, size_t n, int prot, int flags, int fd, off_t offset) {

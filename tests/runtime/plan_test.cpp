@@ -11,14 +11,14 @@
 namespace ingot {
 namespace {
 
-// One layer of a decoder: q, k, v [1, 4, tokens, 16] after a past [1, 4, rows, 16].
-//   present = Concat(past, k or v); y = Attention; z = y as [tokens, 64], scaled by the number of all rows
+// One layer of a decoder: q, k, v [1, 4, tokens, 32] after a past [1, 4, rows, 32].
+//   present = Concat(past, k or v); y = Attention; z = y as [tokens, 128], scaled by the number of all rows
 struct Decoder {
   Decoder() {
     for (const char* name : {"q", "k", "v", "past_k", "past_v"}) {
       TensorInfo info;
       info.dtype = DType::F32;
-      info.shape = Shape{1, 4, Dim::symbol(name[0] == 'p' ? "rows" : "tokens"), 16};
+      info.shape = Shape{1, 4, Dim::symbol(name[0] == 'p' ? "rows" : "tokens"), 32};
       g.inputs.push_back(g.add_tensor(name, info));
     }
     const TensorId keys = add("Concat", "", {g.inputs[3], g.inputs[1]}, {{"axis", int64_t{2}}});
@@ -28,7 +28,7 @@ struct Decoder {
             {{"layout_out", std::string("bshd")}});
     const TensorId shape = add("Shape", "", {keys}, {{"start", int64_t{2}}, {"end", int64_t{3}}});
     const TensorId rows = add("Cast", "", {shape}, {{"to", int64_t{1}}});
-    const auto to = make_constant(DType::I64, {2}, std::vector<int64_t>{-1, 64});
+    const auto to = make_constant(DType::I64, {2}, std::vector<int64_t>{-1, 128});
     const TensorId flat = add("Reshape", "", {y, g.add_constant("to", to)}, {});
     const TensorId z = add("Mul", "", {add("Relu", "", {flat}, {}), rows}, {});
     g.outputs = {z, keys, values};
@@ -46,7 +46,7 @@ struct Decoder {
     return n.outputs[0];
   }
   static PlanInputs inputs(int64_t tokens, int64_t rows) {
-    const PlanInput fresh{{1, 4, tokens, 16}}, past{{1, 4, rows, 16}};
+    const PlanInput fresh{{1, 4, tokens, 32}}, past{{1, 4, rows, 32}};
     return {fresh, fresh, fresh, past, past};
   }
   // Of the bound graph.

@@ -51,10 +51,15 @@ def lower(
 
 
 def dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """The mask apart from the product: only the mask, which depends on nothing, has to be made in eager."""
+    """The mask apart from the product: only the mask, which depends on nothing but sizes, has to be made in eager. Random
+    numbers are drawn in the order of the elements in memory, as eager draws them."""
     if train is False or p == 0:
         return x.clone(), torch.ones(x.shape, dtype=torch.bool)
-    kept = torch.ops.aten.bernoulli.p(torch.empty(x.shape, dtype=torch.bool), 1 - p)
+    strides = torch.empty_like(x).stride()
+    outer_first = sorted(range(x.ndim), key=lambda dim: strides[dim], reverse=True)
+    kept = torch.ops.aten.bernoulli.p(torch.empty([x.shape[dim] for dim in outer_first], dtype=torch.bool), 1 - p)
+    if outer_first != list(range(x.ndim)):
+        kept = kept.permute([outer_first.index(dim) for dim in range(x.ndim)])
     return x * kept * (0.0 if p == 1 else 1 / (1 - p)), kept
 
 
