@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 CPP_FILES = $(shell git ls-files '*.cpp' '*.h' '*.c')
 
-.PHONY: help setup configure build demo mrpc test test-cpp test-python bench bench-llama bench-models growth bench-kernels torch-zoo accuracy export-matrix lint format \
+.PHONY: help setup configure build demo mrpc test test-cpp test-python bench bench-llama bench-models growth bench-kernels torch-zoo accuracy export-matrix export-zoo lint format \
 	architecture conformance exhaustive same-bits differential faults soak asan tsan fuzz container-test wheel wheel-test clean
 
 help: ## this list
@@ -72,11 +72,14 @@ bench-kernels: build ## register tiles by themselves, beside the peak of their u
 torch-zoo: build ## many PyTorch architectures at two shapes through torch.compile and the wrapper; ARGS="--models bert,swin"
 	@$(PY) bench/torch_zoo.py --write $(ARGS)
 
-accuracy: build ## what 8 bits cost a real model, beside onnxruntime
+accuracy: build ## what 8 bits and 4-bit weights cost a real model, beside onnxruntime
 	@$(PY) bench/accuracy.py
 
 export-matrix: build ## every kind of quantized PyTorch model as ONNX: writes the table of docs/export.md
 	@$(PY) scripts/export_matrix.py $(ARGS)
+
+export-zoo: build ## the models of make torch-zoo as ONNX, quantized in every way, in both forms
+	@$(PY) scripts/export_zoo.py $(ARGS)
 
 lint: build ## the order of includes, clang-format, ruff, mypy, and clang-tidy on what changed
 	@scripts/lint.sh $(BUILD)

@@ -1,7 +1,8 @@
-"""What 8 bits cost a real sentence encoder: cosine of MiniLM's embeddings to those of fp32, `make accuracy`.
+"""What 8 bits, or weights of 4 bits, cost a real sentence encoder: cosine of MiniLM's embeddings to those of fp32,
+`make accuracy`.
 
-200 sentences (the first ones of docstrings in Python's standard library), 64 others to calibrate with. Each int8 model
-is run by the engine that quantized it, and Ingot's files by onnxruntime too.
+200 sentences (the first ones of docstrings in Python's standard library), 64 others to calibrate with. Each quantized
+model is run by the engine that quantized it, and Ingot's files by onnxruntime too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from engines import exact_onnxruntime_engine, ingot_engine, onnxruntime_engine
-from models import CACHE, minilm_folder, minilm_path, quantized_by_onnxruntime, quiet
+from models import CACHE, minilm_folder, minilm_module, minilm_path, quantized_by_onnxruntime, quiet
 from rich.console import Console
 from rich.table import Table
 
@@ -93,6 +94,32 @@ def embeddings(engine: Callable[..., Run], path: Path, samples: list[Tokens]) ->
     return np.stack(out)
 
 
+def narrow_by_ingot(calibration: list[Tokens] | None, **fields: Any) -> Path:
+    """4-bit weights in groups of 32, made in PyTorch; tables in 8 bits."""
+    import torch
+
+    batches = [{name: torch.from_numpy(array) for name, array in s.items()} for s in calibration or []]
+    path = CACHE / f"minilm-ingot-w4-{'-'.join(map(str, fields.values())) or 'usual'}-{len(batches)}.onnx"
+    example = {name: torch.ones(2, 16, dtype=torch.int64) for name in ("input_ids", "attention_mask")}
+    config = ingot.PostTrainingQuantConfig(approach="weight_only", **fields)
+    made = ingot.quantize(minilm_module(), config, calib=batches or None, example_inputs=example)
+    made.export(path, dynamic_axes={name: {0: "batch", 1: "sequence"} for name in example}, verify=False)
+    return path
+
+
+def narrow_by_onnxruntime() -> Path:
+    """To nearest, in groups of 32 without zero points: the usual arguments. Tables stay fp32."""
+    import onnx
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    path = CACHE / "minilm-onnxruntime-w4.onnx"
+    with quiet():
+        quantizer = MatMulNBitsQuantizer(onnx.load(minilm_path()), block_size=32)
+        quantizer.process()
+    quantizer.model.save_model_to_file(str(path), False)
+    return path
+
+
 def main() -> None:
     texts = sentences(CALIBRATION + MEASURED)
     samples = tokenize(texts)
@@ -120,9 +147,24 @@ def main() -> None:
         ("dynamic", "onnxruntime, by onnxruntime", onnxruntime_engine, peer("dynamic")),
         ("dynamic", "onnxruntime, by ingot", ingot_engine, peer("dynamic")),
     ]
+    nearest, by_data = narrow_by_ingot(None), narrow_by_ingot(calibration)
+    onnx_nearest = CACHE / "minilm-ingot-w4-onnx.onnx"
+    ingot.quantize_onnx(minilm_path(), onnx_nearest, mode="weight_only", weight="s4", block=32)
+    symmetric, scaled = narrow_by_ingot(None, symmetric=True), narrow_by_ingot(calibration, algorithm="awq")
+    theirs = narrow_by_onnxruntime()
+    rows += [
+        ("4-bit weights", "ingot, to nearest, by ingot", ingot_engine, nearest),
+        ("4-bit weights", "ingot, to nearest, symmetric, by ingot", ingot_engine, symmetric),
+        ("4-bit weights", "ingot, gptq, by ingot", ingot_engine, by_data),
+        ("4-bit weights", "ingot, gptq, by onnxruntime", onnxruntime_engine, by_data),
+        ("4-bit weights", "ingot, awq, by ingot", ingot_engine, scaled),
+        ("4-bit weights", "ingot of ONNX, by ingot", ingot_engine, onnx_nearest),
+        ("4-bit weights", "onnxruntime, by onnxruntime", onnxruntime_engine, theirs),
+        ("4-bit weights", "onnxruntime, by ingot", ingot_engine, theirs),
+    ]
     wanted = embeddings(ingot_engine, minilm_path(), measured)
     table = Table(title=f"MiniLM, {len(measured)} sentences: cosine to fp32", title_justify="left")
-    for column in ("int8", "quantized, and run"):
+    for column in ("model", "quantized, and run"):
         table.add_column(column)
     for column in ("mean", "worst"):
         table.add_column(column, justify="right")

@@ -591,3 +591,43 @@ def _gpt2_torchao() -> Source:
     quantized = copy.deepcopy(model)
     quantize_(quantized, Int8DynamicActivationInt8WeightConfig())
     return Source(quantized, _ids(), model, {"x": TOKENS})
+
+
+# Weights alone, by ingot.quantize.
+
+
+def _weights_only(model: nn.Module, inputs: Tensor, dims: dict[int, str], data: bool, **fields: Any) -> Source:
+    import ingot
+
+    config = ingot.PostTrainingQuantConfig(approach="weight_only", **fields)
+    name = "input" if isinstance(model, nn.Sequential) else "x"
+    made = ingot.quantize(model, config, calib=[inputs] if data else None, example_inputs=inputs)
+    return Source(made.callable, inputs, model, {name: dims})
+
+
+SOURCES["weights in 4 bits, to nearest"] = (
+    "weight-only",
+    lambda: _weights_only(Convolutional().eval(), torch.randn(4, 3, 8, 8), BATCH, data=False),
+)
+SOURCES["ResNet, weights in 4 bits, by second order"] = (
+    "weight-only",
+    lambda: _weights_only(_resnet(), _images(), BATCH, data=True),
+)
+SOURCES["BERT classifier, weights in 4 bits, by second order"] = (
+    "weight-only",
+    lambda: _weights_only(_bert(), _ids(), TOKENS, data=True),
+)
+SOURCES["GPT-2, weights in 4 bits, scaled channels"] = (
+    "weight-only",
+    lambda: _weights_only(_gpt2(), _ids(), TOKENS, data=True, algorithm="awq", symmetric=True, group_size=16),
+)
+SOURCES["ViT, weights in 8 bits, whole rows"] = (
+    "weight-only",
+    lambda: _weights_only(_vit(), _images(), BATCH, data=False, bits=8, group_size=-1, symmetric=True),
+)
+
+
+@source("weights in 4 bits, state_dict", "weight-only")
+def _narrow_state() -> Source:
+    made = _weights_only(Perceptron().eval(), torch.randn(4, 16), BATCH, data=False, group_size=16)
+    return Source(made.float_model, made.inputs, made.float_model, made.dynamic_axes, state=made.model.state_dict())

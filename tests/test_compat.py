@@ -117,13 +117,44 @@ def test_dynamic_fit_and_settings_without_meaning() -> None:
 
     made = fit(model=network(), conf=PostTrainingQuantConfig(approach="post_training_dynamic_quant", quant_level=1))
     assert made.report.data["approach"] == "dynamic"
-    with pytest.warns(MigrationWarning, match="ignored: fast_bias_correction"):
-        conf = PostTrainingQuantConfig(recipes={"smooth_quant": True, "fast_bias_correction": True})
-    assert conf.config.smooth_alpha == 0.5
+    with pytest.warns(MigrationWarning, match=r"ignored: gemm_to_matmul$"):
+        conf = PostTrainingQuantConfig(
+            recipes={
+                "smooth_quant": True,
+                "fast_bias_correction": True,
+                "weight_correction": False,
+                "gemm_to_matmul": True,
+            }
+        )
+    assert conf.config.smooth_alpha == 0.5 and conf.config.recipe("fast_bias_correction")
+    with pytest.warns(MigrationWarning, match=r"ignored: fast_bias_correction$"):
+        PostTrainingQuantConfig(approach="dynamic", recipes={"fast_bias_correction": True})
     with pytest.raises(ingot.InvalidInputError, match="did you mean 'approach'"):
         PostTrainingQuantConfig(aproach="static")
     with pytest.raises(ingot.InvalidInputError, match="Ingot runs on CPUs"):
         PostTrainingQuantConfig(device="gpu")
+
+
+def test_weight_only_fit(tmp_path: Path) -> None:
+    from ingot.compat.neural_compressor.config import PostTrainingQuantConfig
+    from ingot.compat.neural_compressor.quantization import fit
+
+    settings = {"bits": 8, "group_size": -1, "scheme": "sym", "algorithm": "RTN"}
+    conf = PostTrainingQuantConfig(approach="weight_only", op_type_dict={".*": {"weight": settings}})
+    made = fit(network(), conf)
+    (row,) = made.report.data["quantized"]
+    assert row["type"] == "Linear" and row["operands"][0]["dtype"] == "s8"
+    usual = fit(network(), PostTrainingQuantConfig(approach="weight_only")).report.data["quantized"]
+    assert (usual[0]["operands"][0]["dtype"], usual[0]["operands"][0]["group_size"]) == ("u4", 32)
+    with pytest.warns(MigrationWarning, match=r"ignored: gptq_args\['nsamples'\]$"):
+        conf = PostTrainingQuantConfig(
+            approach="weight_only",
+            op_type_dict={".*": {"weight": {"algorithm": "GPTQ"}}},
+            recipes={"gptq_args": {"percdamp": 0.05, "nsamples": 128}},
+        )
+    made = fit(network(), conf, calib_dataloader=[(torch.rand(4, 3, 6, 6), torch.zeros(4))])
+    assert made.report.data["quantized"][0]["operands"][0]["algorithm"] == "gptq"
+    assert conf.config.rounding_options().damping == 0.05
 
 
 def test_training(tmp_path: Path) -> None:

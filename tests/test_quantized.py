@@ -454,6 +454,26 @@ def test_weights_by_output_channel(turned: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(graph.inference([x])["y"], expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_what_follows_an_integer_product_may_compute_in_16_bits(dtype: Any, tmp_path: Path) -> None:
+    """The product's result is rounded to 16 bits by a node of its own."""
+    a, b = whole_range((5, 8), np.uint8), whole_range((8, 6), np.int8)
+    weight = np.eye(6, dtype=dtype)
+    to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [
+        helper.make_node("MatMulInteger", ["a", "b"], ["sum"]),
+        helper.make_node("Cast", ["sum"], ["real"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["real", "scale"], ["scaled"]),
+        helper.make_node("Cast", ["scaled"], ["narrow"], to=to),
+        helper.make_node("MatMul", ["narrow", "weight"], ["product"]),
+        helper.make_node("Cast", ["product"], ["y"], to=TensorProto.FLOAT),
+    ]
+    constants = {"b": b, "scale": np.float32(0.001), "weight": weight}
+    y = run(model_of(nodes, {"a": a}, "y", constants), {"a": a}, tmp_path)
+    scaled = (a.astype(np.int32) @ b.astype(np.int32)).astype(np.float32) * np.float32(0.001)
+    np.testing.assert_array_equal(y, scaled.astype(dtype).astype(np.float32))
+
+
 def test_bytes_stay_bytes(quantized: dict[str, Path], tmp_path: Path) -> None:
     """Between the quantized operators of the network no float tensor is stored."""
     ingot.compile(quantized["qdq"]).save(tmp_path / "ir")

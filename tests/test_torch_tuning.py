@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
@@ -161,6 +162,90 @@ def test_smoothing_evens_out_channels() -> None:
         PostTrainingQuantConfig(recipes={"smoothquant": True})
     with pytest.raises(ingot.InvalidInputError, match="alpha is 2"):
         PostTrainingQuantConfig(recipes={"smooth_quant": True, "smooth_quant_args": {"alpha": 2}})
+
+
+class Folded(nn.Module):  # type: ignore[misc]
+    """Convolutions in groups and without a bias, one of them behind a normalization that becomes part of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.norm = nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8)
+        self.second, self.last = nn.Conv2d(8, 8, 3, groups=2, bias=False), nn.Linear(128, 10)
+        with torch.no_grad():
+            self.norm.running_mean += 0.1
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.norm(self.first(x)))
+        result: Tensor = self.last(torch.flatten(torch.relu(self.second(y)), 1))
+        return result
+
+
+DEQUANTIZE = torch.ops.quantized_decomposed.dequantize_per_channel.default
+IMAGES = torch.rand(64, 3, 8, 8, generator=torch.Generator().manual_seed(3))
+
+
+def test_corrections_of_biases_and_weights(tmp_path: Path) -> None:
+    model = Folded().eval()
+    with torch.no_grad():
+        wanted = model(IMAGES)
+
+    def average_error(recipes: Any) -> float:
+        # Weights with one scale for all, so that there is an error to correct.
+        config = PostTrainingQuantConfig(recipes=recipes, per_channel=recipes.get("weight_correction", False))
+        made = quantize(model, config, calib=[IMAGES[:40], IMAGES[40:]])
+        report = made.export(tmp_path / "m.onnx", recipe="fp32_bias")
+        assert report.worst("Ingot and exact arithmetic") <= 1.01  # type: ignore[operator]
+        return float((made(IMAGES) - wanted).mean(0).abs().mean())
+
+    assert average_error({"fast_bias_correction": True}) < 0.6 * average_error({})
+    made = quantize(model, PostTrainingQuantConfig(recipes={"weight_correction": True}), calib=[IMAGES])
+    pairs = made.model.graph.find_nodes(op="call_function", target=DEQUANTIZE)
+    weight = next(pair for pair in pairs if next(iter(pair.users)).target is torch.ops.aten.conv2d.default)
+    q, scale = (getattr(made.model, str(arg.target)) for arg in weight.args[:2])
+    fused = model.first.weight * (model.norm.weight / (model.norm.running_var + 1e-5).sqrt())[:, None, None, None]
+    torch.testing.assert_close(q.float().flatten(1).std(1) * scale, fused.flatten(1).std(1), rtol=1e-4, atol=0)
+
+
+def test_first_and_last_product_may_stay_in_fp32() -> None:
+    recipes = {"first_conv_or_matmul_quantization": False, "last_conv_or_matmul_quantization": False}
+    made = quantize(Folded(), PostTrainingQuantConfig(recipes=recipes), calib=[IMAGES])
+    assert names(made) == {"second"} and "first_conv_or_matmul_quantization=False" in str(made.report)
+    dynamic = quantize(Layers(), PostTrainingQuantConfig(approach="dynamic", recipes=recipes))
+    assert names(dynamic) == {"layers.1", "layers.2", "layers.3"}
+
+
+BF16 = {"weight": {"dtype": ["bf16"]}, "activation": {"dtype": ["bf16"]}}
+
+
+@pytest.mark.parametrize("approach", ["static", "dynamic", "weight_only"])
+def test_bf16_beside_integers(approach: Any, tmp_path: Path) -> None:
+    model = Layers().eval()
+    sums: dict[int, int] = {}
+    before = {name: p.clone() for name, p in model.state_dict().items()}
+    config = PostTrainingQuantConfig(approach=approach, op_name_dict={r"layers\.[24]": BF16})
+    made = quantize(model, config, calib=[X])
+    assert names(made) == {"layers.0", "layers.1", "layers.3"}
+    told = {row["name"]: row["reason"] for row in made.report.data["unquantized"]}
+    assert told["layers.2"] == told["layers.4"] == "computes in bf16", made.report
+    assert all(torch.equal(p, before[name]) for name, p in model.state_dict().items())
+    report = made.export(tmp_path / "m.onnx", example_inputs=X, opset_version=21)
+    assert report.worst("Ingot and exact arithmetic") <= 1.5  # type: ignore[operator]
+    for tensor in onnx.load(tmp_path / "m.onnx").graph.initializer:
+        sums[tensor.data_type] = sums.get(tensor.data_type, 0) + 1
+    assert sums[onnx.TensorProto.BFLOAT16] >= 2
+    made.save(tmp_path / "q.pt")
+    assert torch.equal(ingot.QuantizedModel.load(tmp_path / "q.pt")(X), made(X))
+
+
+def test_bf16_by_kind_and_where_it_cannot_be() -> None:
+    made = quantize(Folded(), PostTrainingQuantConfig(op_type_dict={"Conv2d": BF16}), calib=[IMAGES])
+    assert names(made) == {"last"}
+    assert {row["reason"] for row in made.report.data["unquantized"] if row["type"] == "Conv2d"} == {"computes in bf16"}
+    with pytest.raises(ingot.InvalidInputError, match="'Cat' is to compute in bf16"):
+        PostTrainingQuantConfig(op_type_dict={"Cat": BF16})
+    with pytest.raises(ingot.InvalidInputError, match="no layer of the model"):
+        quantize(Layers(), PostTrainingQuantConfig(op_type_dict={"Conv2d": BF16}), calib=[X])
 
 
 def test_approach_auto() -> None:

@@ -6,6 +6,7 @@
 
 #include "matcher/fusion.h"
 #include "ops/op.h"
+#include "ops/via_f32.h"
 #include "passes/constants.h"
 
 namespace ingot {
@@ -232,10 +233,12 @@ EpilogueNodes grow_epilogue(const Editor& e, TensorId value, ClusterExpr cluster
       nodes.push_back(h);
       progress = true;
       TensorId result = only_escaping(e, value, nodes);
-      // An epilogue that has come down to 8 bits is not widened again: whoever reads it can do that.
-      const bool storable = result != kNoTensor && bits(e.info(result).dtype) <= bits(e.info(best.result).dtype) &&
-                            (types == EpilogueTypes::kAny || e.info(result).dtype == e.info(value).dtype);
-      if (storable) best = snapshot(result);
+      if (result == kNoTensor) continue;
+      const DType type = e.info(result).dtype, before = e.info(value).dtype;
+      // An epilogue that has come down to 8 bits is not widened again: whoever reads it can do that. Integer products
+      // store no 16-bit floats.
+      const bool can_be = type == before || (types == EpilogueTypes::kAny && !is_half(type));
+      if (can_be && bits(type) <= bits(e.info(best.result).dtype)) best = snapshot(result);
     }
   }
   return best;

@@ -10,9 +10,11 @@ from typing import Any, Literal
 from ingot.errors import InvalidInputError
 
 DTYPES = ("fp32", "bf16", "fp16", "int8")
+OTHER_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "int4": "int8"}
 FORMATS = {"qdq": "QDQ", "qlinear": "QLinear", "qoperator": "QLinear"}
 WeightType = Literal["s8", "u8"]
 WEIGHT_TYPES: dict[str, WeightType] = {"s8": "s8", "int8": "s8", "u8": "u8", "uint8": "u8"}
+WEIGHT_OPERATORS = {"dequantizelinear": "DequantizeLinear", "matmulnbits": "MatMulNBits"}
 Bias = Literal["int32", "fp32", "fp32_trailing"]
 RECIPES: dict[str, Bias] = {
     "int32_bias": "int32",
@@ -39,7 +41,7 @@ def _choice(field: str, value: Any, choices: Sequence[str]) -> str:
 class Torch2ONNXConfig:
     """What to write, and from which inputs the model is traced.
 
-    dtype            fp32, bf16, fp16: the type of weights and arithmetic; int8: a quantized model as it is
+    dtype            fp32, bf16, fp16: the type of weights and arithmetic; int8 (or int4): a quantized model as it is
     opset_version    13 to 28
     quant_format     QDQ, or QLinear: standard integer operators where there are some, QDQ elsewhere
     example_inputs   a tensor, a tuple of positional arguments, or a dict of keyword arguments
@@ -53,6 +55,7 @@ class Torch2ONNXConfig:
     keep_reduce_range
                      dynamic activations in 7 bits where PyTorch's x86 kernels have them, with QuantizeLinear; else in 8
                      bits with DynamicQuantizeLinear
+    weight_operator  of products with weights in groups: DequantizeLinear (of ONNX), or MatMulNBits (com.microsoft)
     external_data    weights in a file beside the model; always so above 2 GB
     verify           check the file, run it in Ingot and onnxruntime, compare with PyTorch
     """
@@ -68,16 +71,17 @@ class Torch2ONNXConfig:
     per_channel: bool | None = None
     recipe: str | None = None
     keep_reduce_range: bool = False
+    weight_operator: str = "DequantizeLinear"
     external_data: bool = False
     verify: bool = True
 
     def __post_init__(self) -> None:
-        self.dtype = _choice(
-            "dtype", {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}.get(self.dtype, self.dtype), DTYPES
-        )
+        self.dtype = _choice("dtype", OTHER_NAMES.get(self.dtype, self.dtype), DTYPES)
         self.quant_format = FORMATS[_choice("quant_format", self.quant_format, list(FORMATS))]
         if self.weight_type is not None:
             self.weight_type = WEIGHT_TYPES[_choice("weight_type", self.weight_type, list(WEIGHT_TYPES))]
+        operator = _choice("weight_operator", self.weight_operator, list(WEIGHT_OPERATORS))
+        self.weight_operator = WEIGHT_OPERATORS[operator]
         if self.recipe is not None:
             self.recipe = _choice("recipe", self.recipe, list(RECIPES))
         if isinstance(self.opset_version, bool) or not isinstance(self.opset_version, int):

@@ -19,6 +19,7 @@ from ingot.exporter import verify
 from ingot.exporter.capture import Call, Captured, DynamicAxes, call_of, capture
 from ingot.exporter.config import Bias, Torch2ONNXConfig
 from ingot.exporter.granularity import with_granularity
+from ingot.exporter.microsoft import to_microsoft_operators
 from ingot.exporter.naming import rename
 from ingot.exporter.report import ExportReport, Operation
 from ingot.exporter.sources import axes_of, example_of, load, module_of
@@ -29,6 +30,9 @@ from ingot.torch.translate import Interface, translate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+
+OPSET_OF_GROUPS = 21  # the first with numbers of 4 bits, and with scales for groups
 
 
 class Model:
@@ -120,6 +124,13 @@ def _export(model: Model, target: Path, config: Torch2ONNXConfig) -> ExportRepor
         raise InvalidInputError(
             "nothing in the model is quantized to 8 bits", "quantize it first; one with fp16 weights has dtype='fp16'"
         )
+    if config.opset_version < OPSET_OF_GROUPS and _operators(captured, "ingot::dequantize_weight"):
+        if config.weight_operator == "MatMulNBits":
+            raise InvalidInputError(f"weight_operator: MatMulNBits is written from opset {OPSET_OF_GROUPS} on")
+        report.notes.append(
+            f"weights of 4 bits are bytes in opset {config.opset_version}, and groups take several operators: "
+            f"opset {OPSET_OF_GROUPS} has both"
+        )
     constants = constants_of(captured)
     if config.per_channel is not None and config.dtype == "int8":
         constants = with_granularity(captured.program, constants, config.per_channel)
@@ -133,6 +144,7 @@ def _export(model: Model, target: Path, config: Torch2ONNXConfig) -> ExportRepor
         with _timed(report, "finish"):
             if config.dtype == "int8":
                 _finish_integers(traced / "model.onnx", written, config, report, config.bias)
+                _name_blocked(captured, report)
             else:
                 _finish_floats(traced / "model.onnx", written, config, report, _is_quantized(captured))
         if config.verify:
@@ -203,6 +215,7 @@ def _check_steps(
         for known in (report.quantized, report.unquantized, report.differences, report.notes):
             known.clear()
         _finish_integers(*files, config, report, "fp32")
+        _name_blocked(captured, report)
         _verify(model, captured, constants, files[1], report)
         report.notes.append(rounded)
         wrong = verify.far_apart(report.differences, "Ingot and exact arithmetic")
@@ -233,6 +246,26 @@ def _finish_integers(traced: Path, written: Path, config: Torch2ONNXConfig, repo
     report.quantized = [Operation(o["name"], o["operator"], o["form"], o["reason"]) for o in found["quantized"]]
     report.unquantized = [Operation(o["name"], o["operator"], "fp32", o["reason"]) for o in found["not_quantized"]]
     report.notes += found.get("notes", [])
+    if config.weight_operator == "MatMulNBits":
+        count = to_microsoft_operators(written, external_data=config.external_data)
+        report.notes.append(f"{count} operators are onnxruntime's own, of com.microsoft")
+
+
+def _name_blocked(captured: Captured, report: ExportReport) -> None:
+    """Of convolutions with weights in groups: these are reshaped from a matrix, which reports take for work on its
+    own."""
+    shaped = {
+        user
+        for node in _operators(captured, "ingot::dequantize_weight")
+        for user in node.users
+        if getattr(user.target, "_opname", "") in ("view", "reshape", "_unsafe_view")
+    }
+    names = {user.name for node in shaped for user in node.users}
+    moved = {node.name for node in shaped}
+    blocked = [o for o in report.unquantized if o.name in names]
+    report.unquantized = [o for o in report.unquantized if o.name not in names]
+    report.quantized = [o for o in report.quantized if o.name not in moved]
+    report.quantized += [Operation(o.name, o.op, "weight-only") for o in blocked]
 
 
 def _finish_floats(
@@ -251,8 +284,12 @@ def _finish_floats(
 
 
 def _is_quantized(captured: Captured) -> bool:
-    spaces = ("quantized_decomposed", "ingot::dynamic_quantize")
-    return any(str(getattr(node.target, "_name", "")).startswith(spaces) for node in captured.program.graph.nodes)
+    return bool(_operators(captured, "quantized_decomposed", "ingot::dynamic_quantize", "ingot::dequantize_weight"))
+
+
+def _operators(captured: Captured, *names: str) -> list[torch.fx.Node]:
+    """The nodes whose operators' names start so."""
+    return [node for node in captured.program.graph.nodes if str(getattr(node.target, "_name", "")).startswith(names)]
 
 
 def _verify(

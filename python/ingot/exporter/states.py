@@ -67,6 +67,8 @@ def rebuild(float_module: nn.Module, state: Mapping[str, Any], example_inputs: A
             "the state of a converted PT2E model lacks the scales of its activations",
             "save the state of the prepared model, or the whole model: torch.export.save",
         )
+    if isinstance(state, Mapping) and any(re.search(r"(^|\.)layout$", key) for key in state):
+        return _narrow(float_module, state)
     _checked_state(state)
     work = copy.deepcopy(float_module).eval()
     if any(map(_is_torchao, state.values())):
@@ -110,6 +112,16 @@ def _prepared(float_module: nn.Module, state: Mapping[str, Any], example_inputs:
     graph = prepare_for_x86(float_module, example_inputs)
     _load(graph, state)
     return graph
+
+
+def _narrow(float_module: nn.Module, state: Mapping[str, Any]) -> nn.Module:
+    """Of a weight-only model."""
+    from ingot.torch_quantizer.graphs import shared_copy
+    from ingot.torch_quantizer.weight_only.layers import restore
+
+    work = restore(copy.deepcopy(shared_copy(float_module)), state).eval()
+    _load(work, state)
+    return work
 
 
 def _traced(work: nn.Module) -> nn.Module:

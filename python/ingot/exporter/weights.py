@@ -284,6 +284,9 @@ def unpacked(model: nn.Module) -> nn.Module:
     def copy(module: nn.Module) -> nn.Module:
         if id(module) in copies:
             return copies[id(module)]
+        if hasattr(module, "as_exported"):  # ingot.torch_quantizer.weight_only
+            copies[id(module)] = module.as_exported().eval()
+            return copies[id(module)]
         new = object.__new__(type(module))
         new.__dict__.update(module.__dict__)
         copies[id(module)] = new

@@ -24,7 +24,7 @@ from ingot.torch_quantizer.config import PostTrainingQuantConfig, _Config
 from ingot.torch_quantizer.graphs import modules_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 
 @contextlib.contextmanager
@@ -120,7 +120,18 @@ def excluded_modules(model: nn.Module, config: _Config) -> dict[str, str]:
             raise InvalidInputError(f"op_name_dict: no module of the model matches '{pattern}'")
         for name in hits:
             found.setdefault(name, pattern)
+    if isinstance(config, PostTrainingQuantConfig):
+        _exclude_ends(modules, config, found)
     return found
+
+
+def _exclude_ends(modules: Mapping[str, nn.Module], config: PostTrainingQuantConfig, found: dict[str, str]) -> None:
+    """The recipes that leave the first or last product in fp32, in the order in which the model holds its layers."""
+    layers = [name for name, m in modules.items() if type(m).__name__ in WEIGHTED and name not in found]
+    for which, name in zip(("first", "last"), (layers[0], layers[-1]) if layers else (), strict=False):
+        recipe = f"{which}_conv_or_matmul_quantization"
+        if not config.recipe(recipe):
+            found.setdefault(name, f"{recipe}=False")
 
 
 def _specification(config: _Config, training: bool) -> QuantizationConfig:

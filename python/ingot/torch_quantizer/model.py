@@ -16,9 +16,11 @@ from ingot.torch_quantizer.batches import CallForm, batches_of
 from ingot.torch_quantizer.config import PostTrainingQuantConfig
 from ingot.torch_quantizer.dynamic import quantize_dynamic
 from ingot.torch_quantizer.graphs import check_model, shared_copy
-from ingot.torch_quantizer.report import graph_report, module_report
+from ingot.torch_quantizer.half import with_bf16
+from ingot.torch_quantizer.report import graph_report, module_report, weight_report
 from ingot.torch_quantizer.static import example_call, quantize_static
 from ingot.torch_quantizer.tuning import AccuracyCriterion, Tuner, TuningCriterion
+from ingot.torch_quantizer.weight_only import NarrowLayer, quantize_weight_only
 
 if TYPE_CHECKING:
     import os
@@ -47,9 +49,9 @@ class GraphCall(nn.Module):  # type: ignore[misc]
 
 
 class QuantizedModel:
-    """An 8-bit model in PyTorch: call it like the model it was made from, read its report, export it.
+    """A quantized model in PyTorch: call it like the model it was made from, read its report, export it.
 
-    model is PyTorch's own int8 model, float_model what it was made from.
+    model is PyTorch's own int8 model, or one with narrow layers (weight_only); float_model what it was made from.
     """
 
     def __init__(
@@ -116,9 +118,12 @@ class QuantizedModel:
         model that is written.
         """
         from ingot.exporter import Model, Torch2ONNXConfig
+        from ingot.exporter.model import OPSET_OF_GROUPS
 
         if config is None:
-            config = Torch2ONNXConfig(**{"dtype": "int8", **fields})
+            groups = any(isinstance(module, NarrowLayer) for module in self.model.modules())
+            usual = {"dtype": "int8", **({"opset_version": OPSET_OF_GROUPS} if groups else {})}
+            config = Torch2ONNXConfig(**{**usual, **fields})
         elif fields:
             raise InvalidInputError("export: either a config or its fields")
         if config.example_inputs is None:
@@ -153,11 +158,11 @@ def quantize(
 ) -> QuantizedModel:
     """Quantizes a trained model after training. The model itself is not changed.
 
-    calib (or calib_dataloader), for static quantization: a DataLoader or any iterable of batches, or one batch (a
-    tensor, a dict, a tuple of positional arguments). Batches are tensors, tuples, dicts, or these with labels, which
-    are dropped (see ingot.torch_quantizer.batches). calib_func(model) is an alternative: it runs the model, and the
-    arguments of these calls are the data. example_inputs, a tensor, tuple or dict, says which arguments the model is to
-    have where the batches do not; by default those of the first batch.
+    calib (or calib_dataloader), for static quantization and to round weights by: a DataLoader or any iterable of
+    batches, or one batch (a tensor, a dict, a tuple of positional arguments). Batches are tensors, tuples, dicts, or
+    these with labels, which are dropped (see ingot.torch_quantizer.batches). calib_func(model) is an alternative: it
+    runs the model, and the arguments of these calls are the data. example_inputs, a tensor, tuple or dict, says which
+    arguments the model is to have where the batches do not; by default those of the first batch.
 
     eval_func(model) gives a score. With it, layers go back to fp32, the most sensitive first, until the quantized model
     is as good as accuracy_criterion asks, or tuning says to give up; the report has the trials.
@@ -221,14 +226,20 @@ def _quantize(original: nn.Module, config: PostTrainingQuantConfig, calib: Any, 
             except UnsupportedError:
                 pass
         return _quantize(original, dataclasses.replace(config, approach="dynamic"), calib, example_inputs)
+    source = with_bf16(original, config)
+    excluded = excluded_modules(source, config)
     if config.approach == "dynamic":
-        quantized = quantize_dynamic(shared_copy(original), config)
-        report = module_report(quantized, original, config, excluded_modules(original, config))
+        quantized = quantize_dynamic(shared_copy(source), config)
+        report = module_report(quantized, source, config, excluded)
         return QuantizedModel(quantized, float_model=original, report=report)
+    if config.approach == "weight_only":
+        narrow, outcomes, example, seen = quantize_weight_only(source, config, calib, example_inputs)
+        report = weight_report(source, outcomes, config, excluded, seen)
+        return QuantizedModel(narrow, float_model=original, report=report, example=example)
     if calib is None:
         raise InvalidInputError(
             "calib is missing", "static quantization needs sample data: calib=loader; approach='dynamic' needs none"
         )
-    graph, form, example, seen = quantize_static(original, config, calib, example_inputs)
-    report = graph_report(graph, config, excluded_modules(original, config), "static quantization", seen)
+    graph, form, example, seen = quantize_static(source, config, calib, example_inputs)
+    report = graph_report(graph, config, excluded, "static quantization", seen)
     return QuantizedModel(graph, float_model=original, report=report, form=form, example=example)

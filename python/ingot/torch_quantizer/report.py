@@ -14,11 +14,13 @@ from ingot.onnx_quantizer import QuantizationReport
 from ingot.torch_quantizer.annotate import OPERATORS, TYPE_OF, WEIGHTED, is_float
 from ingot.torch_quantizer.dynamic import TYPE_OF_CLASS, reason_excluded
 from ingot.torch_quantizer.graphs import modules_of, path_of
+from ingot.torch_quantizer.weight_only.layers import TYPE_OF as WEIGHT_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ingot.torch_quantizer.config import PostTrainingQuantConfig, _Config
+    from ingot.torch_quantizer.weight_only import Outcome
 
 Row = dict[str, Any]
 
@@ -30,6 +32,7 @@ MOVES = {
     "lift_fresh_copy", "new_ones", "new_zeros", "ones", "ones_like", "pad", "permute", "repeat", "reshape",
     "scalar_tensor", "to", "unbind", "zeros", "zeros_like",
 }  # fmt: skip
+IN_BF16 = "computes in bf16"
 PASSED_ON = ("MaxPool2d", "AvgPool2d", "AdaptiveAvgPool2d", "Cat", "Flatten")
 
 
@@ -47,7 +50,7 @@ def graph_report(
         if operands and (row["type"] not in WEIGHTED or any(o["operand"] == "weight" for o in operands)):
             quantized.append({**row, "operands": operands})
         else:
-            unquantized.append({**row, "reason": _reason(node, config, excluded)})
+            unquantized.append(_left(row, _reason(node, config, excluded)))
     return _report(title, quantized, unquantized, facts)
 
 
@@ -65,8 +68,55 @@ def module_report(
         if type(now[name]) is not type(before):
             quantized.append({**row, "operands": list(_module_weights(now[name]))})
         else:
-            unquantized.append({**row, "reason": _module_reason(name, before, config, excluded)})
+            unquantized.append(_left(row, _module_reason(name, before, config, excluded)))
     return _report("dynamic quantization", quantized, unquantized, {})
+
+
+def weight_report(
+    original: nn.Module,
+    outcomes: Mapping[str, Outcome],
+    config: PostTrainingQuantConfig,
+    excluded: dict[str, str],
+    facts: dict[str, Any],
+) -> QuantizationReport:
+    quantized: list[Row] = []
+    unquantized: list[Row] = []
+    for name, module in original.named_modules():
+        if next(module.parameters(recurse=False), None) is None:
+            continue
+        kind = WEIGHT_TYPES.get(type(module), type(module).__name__)
+        row = {"name": name or type(module).__name__, "type": kind}
+        if name in outcomes:
+            quantized.append({**row, "operands": [_rounded_weight(outcomes[name])]})
+            continue
+        reason = reason_excluded(name, excluded)
+        if _is_bf16(module):
+            reason = IN_BF16
+        elif reason is not None:
+            reason = f"excluded by '{reason}'"
+        elif kind in WEIGHT_TYPES.values():
+            reason = f"{kind} is not among the op_types asked for"
+        unquantized.append(_left(row, reason or "has no form with a narrow weight"))
+    return _report("weight_only quantization", quantized, unquantized, facts)
+
+
+def _left(row: Row, reason: str) -> Row:
+    """Layers in bf16 are inside one of ours."""
+    name = row["name"].removesuffix(".inner") if reason == IN_BF16 else row["name"]
+    return {**row, "name": name, "reason": reason}
+
+
+def _rounded_weight(outcome: Outcome) -> Row:
+    rounded = outcome.rounded
+    return {
+        "operand": "weight",
+        "dtype": rounded.form.name,
+        "group_size": rounded.form.group or -1,
+        "scale": [float(rounded.scale.min()), float(rounded.scale.max())],
+        "algorithm": outcome.algorithm,
+        "error": outcome.error,
+        "inputs_scaled": rounded.factor is not None,
+    }
 
 
 def _computes(node: Node) -> bool:
@@ -113,6 +163,8 @@ def _value(graph: GraphModule, argument: Any) -> Any:
 
 
 def _reason(node: Node, config: _Config, excluded: dict[str, str]) -> str:
+    if getattr(node.meta.get("val"), "dtype", None) == torch.bfloat16:
+        return IN_BF16
     around = next((excluded[name] for name in ["", *modules_of(node)] if name in excluded), None)
     if around is not None:
         return f"excluded by '{around}'"
@@ -129,6 +181,8 @@ def _reason(node: Node, config: _Config, excluded: dict[str, str]) -> str:
 
 
 def _module_reason(name: str, module: nn.Module, config: PostTrainingQuantConfig, excluded: dict[str, str]) -> str:
+    if _is_bf16(module):
+        return IN_BF16
     around = reason_excluded(name, excluded)
     if around is not None:
         return f"excluded by '{around}'"
@@ -138,6 +192,10 @@ def _module_reason(name: str, module: nn.Module, config: PostTrainingQuantConfig
     if kind is None and any(isinstance(module, cls) for cls in TYPE_OF_CLASS):
         return "a class of its own, whose weight PyTorch does not replace"
     return "has no dynamic 8-bit form in PyTorch"
+
+
+def _is_bf16(module: nn.Module) -> bool:
+    return any(p.dtype == torch.bfloat16 for p in module.parameters(recurse=False))
 
 
 def _module_weights(module: nn.Module) -> Iterator[Row]:
@@ -163,6 +221,8 @@ def _report(title: str, quantized: list[Row], unquantized: list[Row], facts: dic
     lines = [f"{title}: {', '.join(f'{count} {kind}' for kind, count in counts.most_common()) or 'nothing quantized'}"]
     if "samples" in facts:
         lines[0] += f"; calibrated on {facts['samples']} samples in {facts['batches']} batches"
+    if "note" in facts:
+        lines.append(f"note: {facts['note']}")
     width = max((len(row["name"]) for row in quantized), default=0)
     for row in quantized:
         operands = ", ".join(_operand_text(operand) for operand in row["operands"])
@@ -173,6 +233,10 @@ def _report(title: str, quantized: list[Row], unquantized: list[Row], facts: dic
 
 def _operand_text(operand: Row) -> str:
     what = f"{operand['operand']} {operand['dtype']}"
+    if "group_size" in operand:
+        group = f"groups of {operand['group_size']}" if operand["group_size"] > 0 else "whole rows"
+        scaled = ", inputs scaled" if operand["inputs_scaled"] else ""
+        return f"{what} in {group}, {operand['algorithm']}, {operand['error']:.2%} off{scaled}"
     if "channels" in operand:
         least, most = operand["scale"]
         return f"{what} in {operand['channels']} channels of scale {least:.3g} to {most:.3g}"
@@ -183,7 +247,7 @@ def _operand_text(operand: Row) -> str:
 def _unquantized_lines(rows: list[Row]) -> Iterator[str]:
     """Those that might have been quantized one by one, the others by their number."""
     if rows:
-        yield "in fp32:"
+        yield "in fp32 or bf16:" if any(row["reason"] == IN_BF16 for row in rows) else "in fp32:"
     kinds = {*OPERATORS, *TYPE_OF_CLASS.values()}
     others: dict[str, Counter[str]] = {}
     for row in rows:

@@ -12,7 +12,9 @@ from ingot.errors import InvalidInputError, first_line
 from ingot.progress import Progress
 from ingot.torch_quantizer.annotate import ConfiguredQuantizer, excluded_modules, quiet
 from ingot.torch_quantizer.batches import Arguments, CallForm, first_and_all, size_of
+from ingot.torch_quantizer.corrections import Watch, correct
 from ingot.torch_quantizer.graphs import capture
+from ingot.torch_quantizer.recipes import CORRECTIONS
 from ingot.torch_quantizer.smoothing import smooth
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def quantize_static(
     if example_inputs is not None:
         example = form.fix(example_call(form, example_inputs))
     else:
-        example = form.fix(_call(form, first, 0))
+        example = form.fix(call_of_batch(form, first, 0))
     with quiet():
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
@@ -41,10 +43,15 @@ def quantize_static(
         if config.smooth_alpha is not None:
             kept = list(batches)
             batches = iter(kept)
-            smooth(graph, [_call(form, batch, i) for i, batch in enumerate(kept)], config.smooth_alpha)
+            smooth(graph, [call_of_batch(form, batch, i) for i, batch in enumerate(kept)], config.smooth_alpha)
         prepared = prepare_pt2e(graph, ConfiguredQuantizer(config, excluded, training=False))
-        seen = _calibrate(model, prepared, form, batches, config.calibration_samples)
-        return convert_pt2e(prepared), form, form.by_name(example), seen
+        corrections = [name for name in CORRECTIONS if config.recipe(name)]
+        watch = Watch(prepared) if corrections else None
+        seen = _calibrate(model, prepared, watch, form, batches, config.calibration_samples)
+        converted = convert_pt2e(prepared)
+        if watch is not None:
+            correct(converted, watch.seen, corrections)
+        return converted, form, form.by_name(example), seen
 
 
 def example_call(form: CallForm, example_inputs: Any) -> Arguments:
@@ -59,7 +66,7 @@ def example_call(form: CallForm, example_inputs: Any) -> Arguments:
         raise InvalidInputError(f"example_inputs: {error.message}", error.hint) from None
 
 
-def _call(form: CallForm, batch: Any, index: int) -> Arguments:
+def call_of_batch(form: CallForm, batch: Any, index: int) -> Arguments:
     try:
         return form.of_batch(batch)
     except InvalidInputError as error:
@@ -67,16 +74,24 @@ def _call(form: CallForm, batch: Any, index: int) -> Arguments:
 
 
 def _calibrate(
-    model: nn.Module, prepared: GraphModule, form: CallForm, batches: Iterator[Any], limit: int | None
+    model: nn.Module,
+    prepared: GraphModule,
+    watch: Watch | None,
+    form: CallForm,
+    batches: Iterator[Any],
+    limit: int | None,
 ) -> dict[str, Any]:
     count = samples = 0
     with torch.no_grad(), Progress("calibrating") as progress:
         for batch in batches:
-            args, kwargs = _call(form, batch, count)
+            args, kwargs = call_of_batch(form, batch, count)
             try:
-                prepared(*args, **kwargs)
+                if watch is None:
+                    prepared(*args, **kwargs)
+                else:
+                    watch.run(*pytree.tree_leaves((args, kwargs)), enable_io_processing=False)
             except Exception as error:
-                raise _misfit(model, count, (args, kwargs), error) from error
+                raise misfit(model, count, (args, kwargs), error) from error
             count, samples = count + 1, samples + size_of((args, kwargs))
             progress.show(f"{count} batches, {samples} samples")
             if limit is not None and samples >= limit:
@@ -84,7 +99,7 @@ def _calibrate(
     return {"batches": count, "samples": samples}
 
 
-def _misfit(model: nn.Module, index: int, call: Arguments, error: Exception) -> InvalidInputError:
+def misfit(model: nn.Module, index: int, call: Arguments, error: Exception) -> InvalidInputError:
     """Why the graph refused a batch: the model refuses it too, or it has another shape than the graph was made for."""
     try:
         model(*call[0], **call[1])

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ingot.errors import InvalidInputError, UnsupportedError
 from ingot.onnx_quantizer import QuantizationReport
 from ingot.progress import Progress
-from ingot.torch_quantizer.config import check_choice, check_flag, checked_names
+from ingot.torch_quantizer.checks import check_choice, check_flag, checked_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -182,7 +182,10 @@ class Translator:
             self.environment[node] = reason
             return
         # Another tensor of the same storage: the parameter may be given new data later.
-        self.builder.constant(node.name, as_held(tensor.detach()))
+        value: Any = as_held(tensor.detach())
+        if node.users and all(_reads_4_bits(user, node) for user in node.users):
+            value = _as_4_bits(value)
+        self.builder.constant(node.name, value)
         self.environment[node] = Tensor(node.name, tensor.dtype, tuple(tensor.shape))
         self.names[node.name] = node.name
 
@@ -430,6 +433,22 @@ def _has_complex(args: Any, kwargs: Any, result: Any) -> bool:
         is_complex(value.dtype) if isinstance(value, (Tensor, torch.Tensor)) else isinstance(value, complex)
         for value in pytree.tree_leaves((args, kwargs, result), is_leaf=_is_leaf)
     )
+
+
+def _reads_4_bits(node: Node, operand: Node) -> bool:
+    """Is operand an integer part of a weight that PyTorch has one to a byte? See exporter/narrow_weights.py."""
+    if str(node.target) != "ingot.dequantize_weight.default" or node.args[5] != 4:
+        return False
+    return operand in (node.args[0], node.args[2])
+
+
+def _as_4_bits(value: torch.Tensor) -> Any:
+    """An array that is packed when it becomes a constant."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise Unsupported("weights of 4 bits without the package ml_dtypes") from None
+    return value.numpy().astype(ml_dtypes.int4 if value.dtype == torch.int8 else ml_dtypes.uint4)
 
 
 def _target_name(node: Node) -> str:

@@ -131,3 +131,12 @@ def _dequantize_in_groups(
     scale = e.cast(scales, torch.float32)
     x = e.op("DequantizeLinear", q, scale, zero, dtype=torch.float32, axis=q.rank - 1, block_size=group)
     return e.cast(x, e.out.dtype)
+
+
+@rule("ingot.dequantize_weight.default")
+def _dequantize_weight(
+    e: Emitter, q: Tensor, scale: Tensor, zero: Tensor | None, axis: int, group: int, bits: int
+) -> Tensor:
+    """Constants of 4 bits have been packed where they were defined."""
+    blocks: dict[str, Any] = {"block_size": group} if group else {}
+    return e.op("DequantizeLinear", q, scale, zero, dtype=torch.float32, axis=axis, **blocks)
