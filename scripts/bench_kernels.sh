@@ -14,7 +14,7 @@ trap 'rm -rf "$folder"' EXIT
 [[ $# -gt 0 ]] || set -- gemm gemm_narrow gemm_i8 conv attention
 for name in "$@"; do
   /usr/lib/llvm-22/bin/clang++ -std=c++20 -O3 "${flags[@]}" -mprefer-vector-width=512 -ffp-contract=on -Wno-psabi \
-    -Wno-pass-failed -DINGOT_NATIVE -Isrc "bench/kernels/${name}_bench.cpp" -o "$folder/$name"
+    -Wno-pass-failed -Isrc "bench/kernels/${name}_bench.cpp" -o "$folder/$name"
   printf '%s, %s\n' "$name" "$target"
   "$folder/$name"
 done

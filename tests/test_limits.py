@@ -90,7 +90,9 @@ def test_another_thread_cancels(loop: ingot.Graph) -> None:
     check_usable(loop)
 
 
-def test_ctrl_c_ends_a_run(loop: ingot.Graph) -> None:
+def test_ctrl_c_ends_a_run(loop: ingot.Graph, request: pytest.FixtureRequest) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     main = threading.main_thread().ident
     assert main is not None
     timer = threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT))

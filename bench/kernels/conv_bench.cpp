@@ -68,7 +68,7 @@ struct Layer {
     if constexpr (kIsGemm) {
       GemmParams p = gemm_params();
       KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, 0, gemm_units(p), scratch};
-      gemm_body(&call);
+      [[clang::always_inline]] ingot_gemm_f32(&call);
     } else if constexpr (kWinograd != 0) {
       WinogradParams p = winograd_params();
       KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, 0, winograd_units(p), scratch};

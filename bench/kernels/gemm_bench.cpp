@@ -47,7 +47,7 @@ static __attribute__((noinline)) void gemm_of(void** operands, int64_t begin, in
   p.extras = kind == kResidual ? 2 : kind != kPlain;
   p.extra[0] = {0, 1}, p.extra[1] = {N, 1}, p.extra[5] = {kind, 0};
   KernelCall call{operands, reinterpret_cast<const int64_t*>(&p), nullptr, begin, end, scratch};
-  gemm_body(&call);
+  [[clang::always_inline]] ingot_gemm_f32(&call);
 }
 
 template <int M, int N, int K, int kind = kBias, int NR = int(best_panel(kLanes, N)), int Slice = 0, int Blocks = 0,

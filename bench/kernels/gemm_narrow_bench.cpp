@@ -1,10 +1,8 @@
 // GEMM with 8- and 4-bit weights beside the same product with weights of f32, specialised as the codegen does it. Six
 // matrices in turn, so weights come from memory and not from cache.
-#include "kernels/vec.h"
-#undef INGOT_NATIVE  // tiles of every height
 #include "../../src/kernels/gemm.cpp"
-#include "../../src/kernels/gemm_few.cpp"
 #include "../../src/kernels/gemm_fixed.cpp"
+#include "kernels/gemm_few.h"
 #include "kernels/half.h"
 #include "measure.h"
 
@@ -43,6 +41,15 @@ static GemmParams params_of() {
   return p;
 }
 
+// Sums of one row and 4-bit weights: by vpdpbusd where the target has it (gemm_row_dot.cpp).
+#if defined(INGOT_ADDS_BYTE_PRODUCTS)
+template <int M, const Kind& kind>
+using FewSum = std::conditional_t<M == 1 && kind.type == kPanelU4, VI, Shorts>;
+#else
+template <int M, const Kind& kind>
+using FewSum = Shorts;
+#endif
+
 template <int M, int N, int K, const Kind& kind>
 static __attribute__((noinline)) void gemm_of(void** operands) {
   constexpr int NR = int(best_panel(kLanes, N));
@@ -51,11 +58,11 @@ static __attribute__((noinline)) void gemm_of(void** operands) {
   for_groups(&call, div_up(N, NR), p.m_blocks,
              [&](int64_t entry, int64_t block, bool fresh, int64_t first, int64_t last) INGOT_INLINED {
                if constexpr (kind.form == kGemmFixed)
-                 gemm_fixed<NR>(&call, p, entry, block, fresh, first, last);
+                 gemm_fixed<NR>(&call, entry, block, fresh, first, last);
                else if constexpr (kind.form == kGemmWide)
-                 gemm_block<NR>(&call, p, entry, block, first, last);
+                 gemm_block<NR>(&call, entry, block, fresh, first, last);
                else
-                 gemm_few<NR, kind.type, Shorts, kTileRows<NR>>(&call, p, entry, fresh, first, last);
+                 gemm_few<NR, kind.type, FewSum<M, kind>, false>(&call, p, entry, fresh, first, last);
              });
 }
 

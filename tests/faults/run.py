@@ -86,7 +86,8 @@ def work(name: str, calls: list[str], most: int, skip: int) -> None:
     """A worker: the operation with each of the calls failing, a line of JSON before and after each."""
     from faults.operations import prepare
 
-    with tempfile.TemporaryDirectory() as folder_name:
+    # The thread that makes kernels may still write into the cache when the folder is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder_name:
         folder = Path(folder_name)
         os.environ["INGOT_CACHE_DIR"] = str(folder / "cache")
         prepare(folder)
