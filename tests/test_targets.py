@@ -41,24 +41,25 @@ def bytes_of(dtype: Any, *shape: int) -> NDArray[Any]:
 
 
 @functools.cache
-def integer_products() -> Model:
+def integer_products(dtype: type[np.uint8 | np.int8]) -> Model:
     """Convolution, depthwise convolution and a matrix product of bytes over their whole range, with zero points."""
-    x = bytes_of(np.uint8, 1, 16, 11, 37)
+    x = bytes_of(dtype, 1, 16, 11, 37)
+    to = helper.np_dtype_to_tensor_dtype(x.dtype)
     weights = {
         "w": bytes_of(np.int8, 40, 16, 3, 3),
         "depthwise": bytes_of(np.int8, 40, 1, 3, 3),
         "matrix": bytes_of(np.int8, 35, 83),
-        "xz": np.uint8(131),
+        "xz": dtype(113),
         "wz": bytes_of(np.int8, 40),
     }
     nodes = [
         helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["c"], pads=[1, 1, 1, 1]),
-        helper.make_node("Cast", ["c"], ["b"], to=TensorProto.UINT8),
+        helper.make_node("Cast", ["c"], ["b"], to=to),
         helper.make_node("ConvInteger", ["b", "depthwise", "xz"], ["d"], group=40),
-        helper.make_node("Cast", ["d"], ["e"], to=TensorProto.UINT8),
+        helper.make_node("Cast", ["d"], ["e"], to=to),
         helper.make_node("MatMulInteger", ["e", "matrix", "xz"], ["y"]),
     ]
-    inputs = [("x", TensorProto.UINT8, x.shape)]
+    inputs = [("x", to, x.shape)]
     return make_model(nodes, inputs, [("y", TensorProto.INT32, [1, 40, 9, 83])], weights), x
 
 
@@ -121,8 +122,8 @@ def reference(model: Model) -> NDArray[Any]:
 
 
 @functools.cache
-def expected_integers() -> NDArray[Any]:
-    return reference(integer_products())
+def expected_integers(dtype: type[np.uint8 | np.int8]) -> NDArray[Any]:
+    return reference(integer_products(dtype))
 
 
 @functools.cache
@@ -138,7 +139,9 @@ def expected_floats() -> NDArray[Any]:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("march", HERE)
 def test_integers_are_the_same_on_every_target(march: str, threads: int, tmp_path: Path) -> None:
-    np.testing.assert_array_equal(run(integer_products(), tmp_path, march, threads), expected_integers())
+    for dtype in (np.uint8, np.int8):
+        product = run(integer_products(dtype), tmp_path, march, threads)
+        np.testing.assert_array_equal(product, expected_integers(dtype))
     np.testing.assert_array_equal(run(qdq_layers(), tmp_path, march, threads), expected_qdq())
 
 
@@ -285,7 +288,7 @@ def test_isa_says_which_target_a_library_takes(tmp_path: Path) -> None:
 
 
 def test_inspect_shows_products_of_each_target(tmp_path: Path) -> None:
-    onnx.save(integer_products()[0], tmp_path / "int8.onnx")
+    onnx.save(integer_products(np.uint8)[0], tmp_path / "int8.onnx")
     onnx.save(float_layers()[0], tmp_path / "float.onnx")
     march = "x86-64-v4+vnni,x86-64-v3"
     text = cli("inspect", tmp_path / "int8.onnx", "--march", march).out

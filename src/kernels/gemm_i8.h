@@ -46,6 +46,7 @@ struct GemmI8Params {
   int64_t a_packing;       // forms in panels: rows of A are copied to scratch (i8_must_copy)
   int64_t b_packed;        // 1: by planner/pack_i8.h; 0: not (kI8Pairs and panels), the runs one after the other
   int64_t a_signed;        // A is i8
+  int64_t a_flipped;       // forms in panels: that i8 A lies in memory as u8, 128 more
   int64_t b_signed;        // B is i8
   int64_t a_zero, b_zero;  // I8Zero
   int64_t a_slack;         // 1: kI8Slack bytes after any run of A may be read
@@ -208,7 +209,10 @@ INGOT_INLINE int64_t i8_padded_depth(const GemmI8Params& p) {
   return i8_padded_depth(p.form, p.runs[0] * p.runs[1] * p.runs[2] * p.run_bytes);
 }
 // Rows of A are read where they are only if they are u8 and each run is a multiple of i8_depth_unit.
-INGOT_INLINE bool i8_must_copy(const GemmI8Params& p) { return p.a_signed || p.run_bytes % i8_depth_unit(p.form) != 0; }
+INGOT_INLINE bool i8_must_flip(const GemmI8Params& p) { return p.a_signed && !p.a_flipped; }
+INGOT_INLINE bool i8_must_copy(const GemmI8Params& p) {
+  return i8_must_flip(p) || p.run_bytes % i8_depth_unit(p.form) != 0;
+}
 INGOT_INLINE int64_t i8_copy_stride(const GemmI8Params& p) { return copy_stride(i8_padded_depth(p)); }
 // Scratch, offsets in bytes: members of PanelCall (kernels/gemm_i8_panels.h).
 struct I8PanelScratch {

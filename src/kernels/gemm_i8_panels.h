@@ -5,8 +5,8 @@
 //
 //   I8Header | colsum: i32 of every column of every panel | panels
 //
-// A is u8; i8 plus 128. Rows are read where they are if they are u8 and each run is whole words (or whole tiles), and
-// are copied to scratch otherwise, their runs one after the other.
+// A is u8; i8 plus 128, which whoever pads an image adds as well (a_flipped). Rows are read where they are if they are
+// u8 and each run is whole words (or whole tiles), and are copied to scratch otherwise, their runs one after the other.
 #pragma once
 #include "kernels/gemm_i8.h"
 #include "kernels/word_panels.h"
@@ -42,7 +42,7 @@ INGOT_INLINE int64_t panel_runs(const GemmI8Params& p) { return p.runs[0] * p.ru
 INGOT_INLINE void copy_row(const GemmI8Params& p, const uint8_t* row, uint8_t* to) {
   using Piece = uint8_t __attribute__((ext_vector_type(kI8Slack)));
   const int64_t whole = p.a_slack ? p.run_bytes : p.run_bytes / kI8Slack * kI8Slack;
-  const uint8_t flip = p.a_signed ? 0x80 : 0;
+  const uint8_t flip = i8_must_flip(p) ? 0x80 : 0;
   each_run(p, [&](int64_t offset) INGOT_INLINED {
     const uint8_t* from = row + offset;
     int64_t i = 0;

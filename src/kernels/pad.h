@@ -17,6 +17,7 @@ inline constexpr int kMaxPadRank = 12;
 // Operands: in, constant (or null for 0), out. A unit is a row: the last dim, which has source stride 1.
 struct PadParams {
   int64_t rank, size, mode;
+  int64_t flip;               // size 1: what every byte of the result is xored with
   int64_t offset;             // of the first kept element, in elements
   int64_t dims[kMaxPadRank];  // of out
   int64_t kept[kMaxPadRank], before[kMaxPadRank];

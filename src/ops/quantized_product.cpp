@@ -334,8 +334,8 @@ void emit_slow_conv(LowerContext& ctx, const Result& r) {
   if (!r.expr.results.empty()) emit_epilogue(ctx, r, acc);
 }
 
-// The image [N, spatial..., C] with its padding, filled with the zero point, around it.
-Operand padded(LowerContext& ctx, Operand x, std::vector<int64_t>& dims, const Window& w) {
+// The image [N, spatial..., C] with its padding, filled with the zero point, around it; every byte xored with flip.
+Operand padded(LowerContext& ctx, Operand x, std::vector<int64_t>& dims, const Window& w, int64_t flip) {
   if (std::all_of(w.begin.begin(), w.begin.end(), [](int64_t p) { return p == 0; }) &&
       std::all_of(w.end.begin(), w.end.end(), [](int64_t p) { return p == 0; }))
     return x;
@@ -343,6 +343,7 @@ Operand padded(LowerContext& ctx, Operand x, std::vector<int64_t>& dims, const W
   p.rank = static_cast<int64_t>(dims.size()) - 1;  // the last spatial dim and the channels are one
   p.size = 1;
   p.mode = kPadConstant;
+  p.flip = flip;
   std::vector<int64_t> to = dims;
   for (size_t d = 0; d < w.rank(); d++) to[d + 1] += w.begin[d] + w.end[d];
   int64_t stride = 1;
@@ -367,14 +368,14 @@ Operand padded(LowerContext& ctx, Operand x, std::vector<int64_t>& dims, const W
 // A convolution over an image channels last, with its padding in place.
 struct Image {
   Operand operand;
-  bool has_slack;                // bytes behind it may be read
+  bool is_padded;                // a copy with its padding, flipped if asked for; bytes behind it may be read
   std::vector<int64_t> in, out;  // [N, spatial..., C]
   std::vector<int64_t> w;        // dims of the weights
   Window window;
   int64_t image, step[3], tap[3], size[3];  // bytes between images, output pixels and taps; the result's spatial dims
 };
 
-Image image_of(LowerContext& ctx, const Result& r) {
+Image image_of(LowerContext& ctx, const Result& r, int64_t flip) {
   const Node& node = ctx.node;
   const bool last = channels_last(node);
   Image i{ctx.input(kA),
@@ -394,8 +395,8 @@ Image image_of(LowerContext& ctx, const Result& r) {
     emit_to_last(ctx, i.operand, moved, i.in, 1, false);
     i.operand = moved;
   }
-  const Operand whole = padded(ctx, i.operand, i.in, i.window);
-  i.has_slack = whole.kind != i.operand.kind || whole.id != i.operand.id;
+  const Operand whole = padded(ctx, i.operand, i.in, i.window, flip);
+  i.is_padded = whole.kind != i.operand.kind || whole.id != i.operand.id;
   i.operand = whole;
   const auto strides = strides_of(i.in);
   std::vector<int64_t> step, tap;
@@ -431,13 +432,15 @@ Operand filters_last(LowerContext& ctx, const std::vector<int64_t>& w) {
 }
 
 void emit_grouped(LowerContext& ctx, const Result& r, int64_t a_zero, int64_t b_zero) {
-  const Image i = image_of(ctx, r);
-  const int64_t groups = ctx.node.get_int("group", 1);
   GemmI8Params p = plain_params(ctx);
+  const bool can_flip = p.a_signed && kernel::i8_in_panels(p.form);
+  const Image i = image_of(ctx, r, can_flip ? 0x80 : 0);
+  const int64_t groups = ctx.node.get_int("group", 1);
+  p.a_flipped = can_flip && i.is_padded;
   p.a_zero = a_zero;
   p.b_zero = b_zero;
   // Sums of rows would count what is behind, except in panels.
-  p.a_slack = i.has_slack && (kernel::i8_in_panels(p.form) || (p.b_signed && p.b_zero == kernel::kNoZero));
+  p.a_slack = i.is_padded && (kernel::i8_in_panels(p.form) || (p.b_signed && p.b_zero == kernel::kNoZero));
   p.m = product_of(i.out) / i.out.back();
   p.n = i.w[0] / groups;
   p.batch[2] = groups;
@@ -462,7 +465,7 @@ void emit_grouped(LowerContext& ctx, const Result& r, int64_t a_zero, int64_t b_
 }
 
 void emit_depthwise(LowerContext& ctx, const Result& r, int64_t x_zero) {
-  const Image i = image_of(ctx, r);
+  const Image i = image_of(ctx, r, 0);
   kernel::DepthwiseI8Params p{};
   p.x_signed = ctx.in(kA).dtype == DType::I8;
   p.x_zero = x_zero;
