@@ -129,6 +129,30 @@ def test_conv_integer_is_exact(case: dict[str, Any], x_type: Any, w_type: Any, c
     np.testing.assert_array_equal(y, expected.astype(np.int32))
 
 
+def test_qlinear_conv_of_an_image_of_unknown_rank(tmp_path: Path) -> None:
+    """As behind an If whose branches have other ranks: the filters tell it."""
+    image = whole_range((1, 2, 5, 6), np.uint8)
+    constants = {
+        "xs": np.float32(0.1),
+        "xz": np.uint8(3),
+        "w": np.arange(-36, 36).reshape(4, 2, 3, 3).astype(np.int8),
+        "ws": np.array([0.02, 0.03, 0.04, 0.05], np.float32),
+        "wz": np.zeros(4, np.int8),
+        "ys": np.float32(0.5),
+        "yz": np.uint8(7),
+        "b": np.arange(4, dtype=np.int32),
+    }
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["r"]),
+        helper.make_node("QLinearConv", ["r", "xs", "xz", "w", "ws", "wz", "ys", "yz", "b"], ["y"], pads=[1, 1, 1, 1]),
+    ]
+    inputs = {"x": image.ravel(), "shape": np.array(image.shape)}
+    model = onnx.load_from_string(model_of(nodes, inputs, "y", constants))
+    model.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "rank"
+    expected = ort.InferenceSession(model.SerializeToString()).run(None, inputs)[0]
+    np.testing.assert_array_equal(run(model.SerializeToString(), inputs, tmp_path), expected)
+
+
 TRANSPOSED_CONVOLUTIONS = [
     {"x": (2, 16, 7, 9), "w": (16, 12, 3, 3), "strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
     {"x": (1, 8, 5, 5), "w": (8, 5, 2, 2), "group": 2, "strides": [2, 2]},

@@ -32,6 +32,11 @@ def speech(random: np.random.Generator) -> Inputs:
     return {"input": 0.1 * noise(random, 1, 576), "state": state, "sr": np.array(16000)}
 
 
+def speech_in_parts(random: np.random.Generator) -> Inputs:
+    state = np.zeros((1, 1, 128), np.float32)
+    return {"input": 0.1 * noise(random, 3, 576), "h": state, "c": state}
+
+
 def silero(name: str) -> Model:
     return lambda: package_folder("silero_vad") / "data" / f"{name}.onnx", speech
 
@@ -60,6 +65,8 @@ MODELS: dict[str, Model] = {
     "silero_vad": silero("silero_vad"),
     "silero_vad_16k": silero("silero_vad_16k_op15"),
     "silero_vad_ifless": silero("silero_vad_op18_ifless"),
+    "silero_vad_openvino": silero("silero_vad_openvino_16k"),
+    "silero_vad_sequence": (silero("silero_vad_16k_sequence")[0], speech_in_parts),
     "nudenet": (
         lambda: package_folder("nudenet") / "320n.onnx",
         lambda random: {"images": noise(random, 1, 3, 320, 320)},

@@ -68,8 +68,8 @@ void expand_conv(Expander& e) {
   for (size_t i : {kBScale, kBZero})
     e.require(e.rank(e.in(i)) <= 1, "operand {} is {}, expected a scalar or one number for each channel of Y", i,
               str(e.shape(e.in(i))));
-  const int64_t spatial = e.rank(e.in(kA)) - 2;
-  e.require(spatial >= 1, "X is {}, expected [N, C, spatial...]", str(e.shape(e.in(kA))));
+  const int64_t spatial = e.rank(e.in(kB)) - 2;  // that of X, which is not always known
+  e.require(spatial >= 1, "W is {}, expected [M, C/group, spatial...]", str(e.shape(e.in(kB))));
   TensorId acc = e.emit("ConvInteger", {e.in(kA), e.in(kB), e.in(kAZero), e.in(kBZero)}, e.node.attrs);
   if (e.has(kBias)) {
     e.require(e.dtype(e.in(kBias)) == DType::I32 && e.rank(e.in(kBias)) == 1,
