@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,10 +23,24 @@ from torch.utils import _pytree as pytree
 
 from ingot.errors import InvalidInputError
 
+if TYPE_CHECKING:
+    from torch.utils.hooks import RemovableHandle
+
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 LABELS = ("label", "labels", "label_ids")
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def watch(model: nn.Module, calls: Iterable[Arguments], hooks: Iterable[RemovableHandle]) -> None:
+    """Runs the model on each call, and takes away the hooks that watched it."""
+    try:
+        with torch.no_grad():
+            for args, kwargs in calls:
+                model(*args, **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 class CallForm:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ingot.errors import InvalidInputError, UnsupportedError
 from ingot.onnx_quantizer import QuantizationReport
 from ingot.progress import Progress
+from ingot.torch_quantizer.batches import watch
 from ingot.torch_quantizer.checks import check_choice, check_flag, checked_names
 
 if TYPE_CHECKING:
@@ -177,14 +178,7 @@ def ranking(model: nn.Module, calls: Iterable[Arguments]) -> list[str]:
         return hook
 
     layers = [(name, m) for name, m in model.named_modules() if isinstance(m, WEIGHTED)]
-    handles = [layer.register_forward_hook(measure(name)) for name, layer in layers]
-    try:
-        with torch.no_grad():
-            for args, kwargs in calls:
-                model(*args, **kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
+    watch(model, calls, [layer.register_forward_hook(measure(name)) for name, layer in layers])
     if not moved:  # without data, weights alone can tell
         moved = {name: [_distance(rounded_weight(layer), layer.weight.detach())] for name, layer in layers}
     return sorted(moved, key=lambda name: -sum(moved[name]) / len(moved[name]))

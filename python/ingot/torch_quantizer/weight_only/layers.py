@@ -92,9 +92,6 @@ class NarrowLayer(nn.Module):  # type: ignore[misc]
     def _scaled(self, x: Tensor) -> Tensor:
         return x if self.input_factor is None else x * self.input_factor
 
-    def as_exported(self) -> nn.Module:
-        raise NotImplementedError
-
     def extra_repr(self) -> str:
         group = f"groups of {self.form.group}" if self.form.group else "whole rows"
         return f"{' x '.join(map(str, self.shape))}, {self.form.name} in {group}"

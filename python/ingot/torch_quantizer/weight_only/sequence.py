@@ -17,6 +17,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from ingot.progress import Progress
+from ingot.torch_quantizer.batches import watch
 from ingot.torch_quantizer.graphs import path_of
 from ingot.torch_quantizer.weight_only.inputs import Inputs
 
@@ -152,14 +153,7 @@ def round_at_once(
 
         return hook
 
-    handles = [layer.register_forward_pre_hook(gather(name)) for name, layer in layers.items()]
-    try:
-        with torch.no_grad():
-            for args, kwargs in calls:
-                model(*args, **kwargs)
-    finally:
-        for handle in handles:
-            handle.remove()
+    watch(model, calls, [layer.register_forward_pre_hook(gather(name)) for name, layer in layers.items()])
     for name, inputs in gathered.items():
         if inputs.count:
             rounding([name], inputs)
